@@ -1,0 +1,79 @@
+r"""Residual layout: where the norms sit around attention and FFN, and what the skip path is scaled by.
+
+    pre_norm              post_norm             sandwich              parallel
+    x --+--> r x --+      x --+--> r x --+      x --+--> r x --+      x --+----> r x ----+
+        |          |          |          |          |          |          |              |
+       norm        |         f(x) * b    |         norm        |         norm --> attn --+
+        |          |          |          |          |          |          |       * b    |
+       f(x) * b -> +          +--------> +         f(x)        |         norm --> ffn ---+
+                   |                     |          |          |                  * b    |
+                                        norm       norm * b -> +
+
+f is attention, then FFN; r is `residual_scale`, b is `branch_scale`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from archlab.options import Spec, option
+from archlab.registry import register
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block(Spec):
+    """A residual layout. `norm_names` are the norms over d_model that one layer owns."""
+
+    residual_scale: float = option(1.0, "multiplies the skip path; 0 removes it", ge=0)
+    branch_scale: float = option(1.0, "multiplies what is added to it")
+    embedding_scale: float = option(1.0, "multiplies the token embedding as it enters the residual stream", gt=0)
+    final_norm: bool = option(help="a norm between the last layer and the head", auto="true, but false for post_norm")
+
+    @classmethod
+    def derive(cls, values: dict[str, Any]) -> None:
+        values.setdefault("final_norm", True)
+
+    @property
+    def norm_names(self) -> tuple[str, ...]:
+        return ("attention_norm", "ffn_norm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreNorm(Block):
+    """x <- r x + b f(norm(x)). Xiong et al. 2020, fig. 1b."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostNorm(Block):
+    """x <- norm(r x + b f(x)). Vaswani et al. 2017, section 3.1."""
+
+    @classmethod
+    def derive(cls, values: dict[str, Any]) -> None:
+        values.setdefault("final_norm", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandwich(Block):
+    """x <- r x + b norm(f(norm(x))). Ding et al. 2021 (CogView), section 2.4."""
+
+    @property
+    def norm_names(self) -> tuple[str, ...]:
+        return ("attention_norm", "attention_post_norm", "ffn_norm", "ffn_post_norm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel(Block):
+    """x <- r x + b (attention(norm(x)) + ffn(norm(x))). Wang and Komatsuzaki 2021 (GPT-J)."""
+
+    n_norms: int = option(1, "one norm that both branches share, or one each", valid=(1, 2))
+
+    @property
+    def norm_names(self) -> tuple[str, ...]:
+        return ("attention_norm", "ffn_norm")[: self.n_norms]
+
+
+register("block", "pre_norm", PreNorm, summary="norm before each sub-layer", formula="2 norms a layer + final")
+register("block", "post_norm", PostNorm, summary="norm after each residual sum", formula="2 norms a layer")
+register("block", "sandwich", Sandwich, summary="norm before and after each sub-layer", formula="4 norms a layer + final")
+register("block", "parallel", Parallel, summary="attention and FFN side by side", formula="1 or 2 norms a layer + final")

@@ -1,0 +1,92 @@
+"""What the last hidden state becomes: logits over the vocabulary, classes, or numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from archlab.options import Spec, inherited, option
+from archlab.registry import register
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head(Spec):
+    """A projection of the last hidden state, [.., d_model] -> [.., n_outputs]."""
+
+    d_model: int = inherited()
+
+    @property
+    def width(self) -> int:
+        """Outputs a position."""
+        raise NotImplementedError
+
+    @property
+    def tied(self) -> bool:
+        """Whether the weight is the token embedding's."""
+        return False
+
+    @property
+    def last_token_only(self) -> bool:
+        """Whether the output is one row a sequence, from its last token: [B, n_outputs]."""
+        return False
+
+    def params(self) -> dict[str, int]:
+        """Own parameters by tensor; a tied weight is the embedding's and counts there."""
+        raise NotImplementedError
+
+    def flops(self, tokens: int) -> int:
+        """Matmul FLOPs over `tokens` positions, 2 a multiply-add, tied or not."""
+        return 2 * tokens * self.d_model * self.width
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageHead(Head):
+    """Logits over the vocabulary. Press and Wolf 2017 for the tied weight."""
+
+    vocab_size: int = inherited()
+    tie: bool = option(False, "use the token embedding as the weight")
+    bias: bool = option(False, "a bias a token")
+    logit_scale: float = option(1.0, "multiplies the logits", gt=0)
+
+    @property
+    def width(self) -> int:
+        return self.vocab_size
+
+    @property
+    def tied(self) -> bool:
+        return self.tie
+
+    def params(self) -> dict[str, int]:
+        weight = {} if self.tie else {"weight": self.d_model * self.vocab_size}
+        return weight | ({"bias": self.vocab_size} if self.bias else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskHead(Head):
+    """One row of outputs a sequence, read off its last token."""
+
+    n_outputs: int = option(help="classes", ge=1)
+    bias: bool = option(True, "a bias an output")
+
+    @property
+    def width(self) -> int:
+        return self.n_outputs
+
+    @property
+    def last_token_only(self) -> bool:
+        return True
+
+    def params(self) -> dict[str, int]:
+        return {"weight": self.d_model * self.n_outputs} | ({"bias": self.n_outputs} if self.bias else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionHead(TaskHead):
+    """Numbers read off the last token."""
+
+    n_outputs: int = option(1, "numbers", ge=1)
+
+
+register("head", "tied", LanguageHead, summary="logits through the token embedding", formula="0", fixed={"tie": True})
+register("head", "untied", LanguageHead, summary="logits through a weight of its own", formula="V d", fixed={"tie": False})
+register("head", "classification", TaskHead, summary="class scores from the last token", formula="C d + C")
+register("head", "regression", RegressionHead, summary="numbers from the last token", formula="C d + C")

@@ -1,0 +1,45 @@
+"""Normalisation over the last dimension, on paper. The width is the caller's: d_model, or head_dim for q and k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from archlab.options import Spec, option
+from archlab.registry import register
+
+
+@dataclass(frozen=True, kw_only=True)
+class Norm(Spec):
+    """No normalisation, and the base of those that do normalise."""
+
+    def params(self, width: int) -> dict[str, int]:
+        """Parameters of one norm over `width` features, by tensor."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNorm(Norm):
+    """gamma (x - mean) / sqrt(variance + eps) + beta. Ba et al. 2016, eq. 4."""
+
+    eps: float = option(1e-5, "added to the variance, inside the root", gt=0)
+    bias: bool = option(True, "the shift beta")
+
+    def params(self, width: int) -> dict[str, int]:
+        return {"weight": width} | ({"bias": width} if self.bias else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RMSNorm(Norm):
+    """gamma x / sqrt(mean(x^2) + eps). Zhang and Sennrich 2019, eq. 4."""
+
+    eps: float = option(1e-6, "added to the mean square", gt=0)
+    eps_place: str = option("inside", "inside the root, or outside: x / (rms + eps)", valid=("inside", "outside"))
+    unit_offset: bool = option(False, "multiply by 1 + weight, the weight starting at 0 (Gemma)")
+
+    def params(self, width: int) -> dict[str, int]:
+        return {"weight": width}
+
+
+register("norm", "layernorm", LayerNorm, summary="centre and scale, learned gain and shift", formula="2 w (w without bias)")
+register("norm", "rmsnorm", RMSNorm, summary="scale by the root mean square, learned gain", formula="w")
+register("norm", "none", Norm, summary="no normalisation", formula="0")

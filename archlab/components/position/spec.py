@@ -1,0 +1,283 @@
+"""How a token knows where it is. Three hooks, each may be nothing:
+
+embed   a vector added to the token embedding (`learned`, `sinusoidal`);
+rotate  an angle a feature pair of queries and keys (`rope` and its scalings);
+bias    a number added to the scores.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from archlab.errors import ConfigError
+from archlab.options import Spec, inherited, option
+from archlab.registry import register
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position(Spec):
+    """No position information, and the base of those that give some."""
+
+    def params(self) -> dict[str, int]:
+        """Parameters by tensor."""
+        return {}
+
+    @property
+    def max_length(self) -> int | None:
+        """The longest run that it can place, None where there is no end."""
+        return None
+
+    def rotary_dim(self, head_dim: int) -> int:
+        """Features of a head that are rotated."""
+        return 0
+
+    def check_head(self, head_dim: int) -> None:
+        """Raise ConfigError where a head of this size cannot be placed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(Position):
+    """A trained vector a position, added to the embedding. Radford et al. 2018."""
+
+    d_model: int = inherited()
+    context: int = inherited()
+
+    def params(self) -> dict[str, int]:
+        return {"weight": self.context * self.d_model}
+
+    @property
+    def max_length(self) -> int | None:
+        return self.context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sinusoidal(Position):
+    """sin and cos of position / base^(2i/d), in alternate columns, added. Vaswani et al. 2017, section 3.5.
+
+    An odd width has one sine column more than cosines.
+    """
+
+    d_model: int = inherited()
+    base: float = option(10000.0, "wavelengths run from 2 pi to base * 2 pi tokens", gt=1)
+
+    def frequencies(self) -> list[float]:
+        """Radians a token, one a sine column: ceil(d_model / 2) of them."""
+        return [self.base ** (-2 * i / self.d_model) for i in range((self.d_model + 1) // 2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rope(Position):
+    """Rotate pairs of query and key features by position * base^(-2i/r). Su et al. 2021, eq. 34."""
+
+    base: float = option(10000.0, "the slowest pair turns once in about base * 2 pi tokens", gt=1)
+    fraction: float = option(1.0, "share of the head that is rotated, from its first feature on", gt=0)
+    layout: str = option(
+        "half",
+        "pairs are (i, i + r/2), as GPT-NeoX and Llama have it, or (2i, 2i + 1), as GPT-J",
+        valid=("half", "interleaved"),
+    )
+
+    def check(self) -> None:
+        if self.fraction > 1:
+            raise ConfigError("fraction", f"{self.fraction} must be <= 1", value=self.fraction)
+
+    def rotary_dim(self, head_dim: int) -> int:
+        return int(head_dim * self.fraction)
+
+    def check_head(self, head_dim: int) -> None:
+        rotated = self.rotary_dim(head_dim)
+        if rotated < 2 or rotated % 2:
+            problem = f"{rotated} features of a head of {head_dim} would be rotated; rotation needs an even number, 2 or more"
+            raise ConfigError("fraction", problem, value=self.fraction)
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether the angles depend on how long the run is."""
+        return False
+
+    def frequencies(self, rotary_dim: int, length: int) -> list[float]:
+        """Radians a token of each of the rotary_dim/2 pairs, for a run of `length` tokens, in float64."""
+        return [self.base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
+
+    def amplitude(self) -> float:
+        """What cos and sin are multiplied by; its square scales the scores."""
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRope(Rope):
+    """All positions divided by `factor`. Chen et al. 2023 (position interpolation)."""
+
+    factor: float = option(help="by how much the context is stretched", ge=1)
+
+    def frequencies(self, rotary_dim: int, length: int) -> list[float]:
+        return [w / self.factor for w in super().frequencies(rotary_dim, length)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedLengthRope(Rope):
+    """Base of the scalings whose angles depend on how long the run is.
+
+    Keys already cached keep the angle they were given, so the table must not change during a run: it is made once,
+    for `rope_length` tokens, by default the whole run's length (all tokens of a plain pass, a cache's capacity).
+    """
+
+    context: int = inherited()
+    original_context: int = option(help="context it was trained at", auto="the model's context", ge=1)
+    rope_length: int | None = option(None, "length the angles are made for; null: the run's whole length", ge=1)
+
+    @classmethod
+    def derive(cls, values: dict[str, Any]) -> None:
+        values.setdefault("original_context", values["context"])
+
+    @property
+    def depends_on_length(self) -> bool:
+        return self.rope_length is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NtkRope(FixedLengthRope):
+    """Dynamic NTK: past the original context the base grows with the run. bloc97 2023; Peng et al. 2023, app. B.1."""
+
+    factor: float = option(help="by how much the base grows", ge=1)
+
+    def check_head(self, head_dim: int) -> None:
+        super().check_head(head_dim)
+        if self.rotary_dim(head_dim) < 4:
+            raise ConfigError("fraction", "ntk needs 4 or more rotated features", value=self.fraction)
+
+    def frequencies(self, rotary_dim: int, length: int) -> list[float]:
+        stretch = max(self.rope_length or length, self.original_context) / self.original_context
+        grown = self.factor * stretch - (self.factor - 1)
+        base = self.base * grown ** (rotary_dim / (rotary_dim - 2))
+        return [base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class YarnRope(Rope):
+    """YaRN: fast pairs kept, slow pairs divided by `factor`, a ramp between, scores scaled. Peng et al. 2023."""
+
+    context: int = inherited()
+    factor: float = option(help="by how much the context is stretched", ge=1)
+    original_context: int = option(help="context it was trained at", auto="context / factor", ge=1)
+    beta_fast: float = option(32.0, "turns over the original context from which a pair is kept", gt=0)
+    beta_slow: float = option(1.0, "turns over the original context up to which a pair is divided", gt=0)
+    attention_factor: float = option(help="multiplies cos and sin", auto="0.1 ln(factor) + 1, or by mscale", gt=0)
+    mscale: float | None = option(None, "numerator of the attention factor, with mscale_all_dim (DeepSeek)")
+    mscale_all_dim: float | None = option(None, "denominator of the attention factor")
+    truncate: bool = option(True, "round the ramp's ends outward to whole pairs")
+
+    @classmethod
+    def derive(cls, values: dict[str, Any]) -> None:
+        factor = values["factor"]
+        values.setdefault("original_context", max(1, int(values["context"] / factor)))
+        scale, scale_all = values["mscale"], values["mscale_all_dim"]
+        if scale and scale_all:
+            values.setdefault("attention_factor", _mscale(factor, scale) / _mscale(factor, scale_all))
+        values.setdefault("attention_factor", _mscale(factor, 1.0))
+
+    def amplitude(self) -> float:
+        return self.attention_factor
+
+    def ramp(self, rotary_dim: int) -> tuple[float, float]:
+        """The pair indices where the ramp starts and ends."""
+        low = self._pair_turning(self.beta_fast, rotary_dim)
+        high = self._pair_turning(self.beta_slow, rotary_dim)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        return max(low, 0), min(high, rotary_dim - 1)
+
+    def _pair_turning(self, turns: float, rotary_dim: int) -> float:
+        """The (fractional) pair that turns `turns` times over the original context."""
+        return rotary_dim * math.log(self.original_context / (turns * 2 * math.pi)) / (2 * math.log(self.base))
+
+    def frequencies(self, rotary_dim: int, length: int) -> list[float]:
+        low, high = self.ramp(rotary_dim)
+        width = high - low if high != low else 0.001  # a step, where both ends fall on one pair
+        scaled = []
+        for i, w in enumerate(super().frequencies(rotary_dim, length)):
+            slow = min(max((i - low) / width, 0.0), 1.0)
+            scaled.append(w * (1 - slow) + w / self.factor * slow)
+        return scaled
+
+
+def _mscale(factor: float, scale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Llama3Rope(Rope):
+    """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a blend between. Dubey et al. 2024."""
+
+    factor: float = option(help="by how much the slow pairs are divided", ge=1)
+    original_context: int = option(help="context it was trained at", ge=1)
+    low_freq_factor: float = option(1.0, "wavelengths over original_context / this are divided", gt=0)
+    high_freq_factor: float = option(4.0, "wavelengths under original_context / this are kept", gt=0)
+
+    def check(self) -> None:
+        super().check()
+        if self.high_freq_factor <= self.low_freq_factor:
+            problem = f"{self.high_freq_factor} must be > low_freq_factor = {self.low_freq_factor}"
+            raise ConfigError("high_freq_factor", problem, value=self.high_freq_factor)
+
+    def frequencies(self, rotary_dim: int, length: int) -> list[float]:
+        scaled = []
+        for w in super().frequencies(rotary_dim, length):
+            turns = self.original_context * w / (2 * math.pi)
+            blend = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+            kept = min(max(blend, 0.0), 1.0)
+            scaled.append(w * kept + w / self.factor * (1 - kept))
+        return scaled
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongRope(FixedLengthRope):
+    """A divisor a pair, one list for short runs and one for long. Ding et al. 2024 (LongRoPE)."""
+
+    short_factor: tuple[float, ...] = option(help="a divisor a pair, up to the original context", gt=0)
+    long_factor: tuple[float, ...] = option(help="a divisor a pair, past the original context", gt=0)
+    attention_factor: float = option(
+        help="multiplies cos and sin", auto="sqrt(1 + ln(context / original) / ln(original))", gt=0
+    )
+
+    @classmethod
+    def derive(cls, values: dict[str, Any]) -> None:
+        super().derive(values)
+        original = values["original_context"]
+        stretch = values["context"] / original
+        longer = stretch > 1 and original > 1
+        values.setdefault(
+            "attention_factor", math.sqrt(1 + math.log(stretch) / math.log(original)) if longer else 1.0
+        )
+
+    def check_head(self, head_dim: int) -> None:
+        super().check_head(head_dim)
+        pairs = self.rotary_dim(head_dim) // 2
+        for name in ("short_factor", "long_factor"):
+            given = len(getattr(self, name))
+            if given != pairs:
+                raise ConfigError(name, f"has {given} numbers; a head of {head_dim} has {pairs} rotated pairs")
+
+    def amplitude(self) -> float:
+        return self.attention_factor
+
+    def frequencies(self, rotary_dim: int, length: int) -> list[float]:
+        long = (self.rope_length or length) > self.original_context
+        divisors = self.long_factor if long else self.short_factor
+        return [w / d for w, d in zip(super().frequencies(rotary_dim, length), divisors, strict=True)]
+
+
+for _name, _spec, _summary, _formula in (
+    ("none", Position, "no position information", "0"),
+    ("learned", Learned, "a trained vector a position, added", "context d"),
+    ("sinusoidal", Sinusoidal, "fixed sines and cosines, added", "0"),
+    ("rope", Rope, "rotate queries and keys", "0"),
+    ("linear", LinearRope, "rope with all positions divided", "0"),
+    ("ntk", NtkRope, "rope whose base grows with the run (dynamic NTK)", "0"),
+    ("yarn", YarnRope, "rope by YaRN: slow pairs divided, scores scaled", "0"),
+    ("llama3", Llama3Rope, "rope as Llama 3.1 stretches it", "0"),
+    ("longrope", LongRope, "rope with a divisor a pair (LongRoPE)", "0"),
+):
+    register("position", _name, _spec, summary=_summary, formula=_formula)

@@ -1,0 +1,70 @@
+"""Matmul FLOPs, exact: 2 a multiply-add, embedding lookup 0, head counted tied or not, elementwise work not counted.
+
+Two conventions. `full` counts every (query, key) pair of the score matrix that a kernel without a causal shortcut
+computes, and equals torch's counter; `causal` counts the pairs at or below the diagonal only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from archlab.decoder.spec import DecoderSpec
+from archlab.errors import ConfigError
+
+CONVENTIONS = ("full", "causal")
+
+
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs of a run: `prefill` of the prompt with logits of all positions, then `decode` of `new` single tokens.
+
+    `by_part` splits prefill + decode. The tokens of `decode` are steps prompt + 1 to prompt + new.
+    """
+
+    convention: str
+    batch: int
+    prompt: int
+    new: int
+    prefill: int
+    decode: int
+    by_part: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return self.prefill + self.decode
+
+    @property
+    def prefill_per_token(self) -> float:
+        return self.prefill / (self.batch * self.prompt)
+
+    @property
+    def decode_per_token(self) -> float:
+        return self.decode / (self.batch * self.new) if self.new else 0.0
+
+
+def flops(spec: DecoderSpec, batch: int = 1, prompt: int | None = None, new: int = 1, convention: str = "full") -> Flops:
+    """Forward FLOPs of a prompt (default: the model's context) and `new` decoded tokens, for `batch` sequences."""
+    prompt = spec.context if prompt is None else prompt
+    if convention not in CONVENTIONS:
+        raise ConfigError("convention", f"{convention!r} is no convention", value=convention, valid=CONVENTIONS)
+    for name, value, least in (("batch", batch, 1), ("prompt", prompt, 1), ("new", new, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ConfigError(name, f"{value!r} is not a whole number of {least} or more", value=value)
+    square = prompt * prompt if convention == "full" else prompt * (prompt + 1) // 2
+    prefill = forward(spec, prompt, square)
+    steps = new * prompt + new * (new + 1) // 2
+    decode = forward(spec, new, steps)
+    by_part = {part: batch * (prefill[part] + decode[part]) for part in prefill}
+    return Flops(
+        convention, batch, prompt, new, batch * sum(prefill.values()), batch * sum(decode.values()), by_part
+    )
+
+
+def forward(spec: DecoderSpec, tokens: int, pairs: int) -> dict[str, int]:
+    """FLOPs by part of `tokens` positions of one sequence, with `pairs` (query, key) pairs a layer."""
+    parts = {"attention": 0, "ffn": 0}
+    for layer, indices in spec.layer_kinds:
+        parts["attention"] += len(indices) * layer.attention.flops(tokens, pairs)
+        parts["ffn"] += len(indices) * layer.ffn.flops(tokens)
+    rows = min(tokens, 1) if spec.head.last_token_only else tokens
+    return parts | {"lm_head": spec.head.flops(rows)}

@@ -1,0 +1,80 @@
+"""Parameters: exact, by closed form, equal to the built module. Unique tensors: a tied head adds nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from archlab.decoder.spec import DecoderSpec, LayerSpec
+
+PARTS = ("embedding", "positions", "attention", "ffn", "norms", "lm_head", "other")
+
+DEFINITIONS = {
+    "total": "every parameter once; a tied head is the embedding's tensor and adds 0",
+    "active": "what one token uses: total, less the experts that it is not routed to",
+    "non_embedding": "total less the token and position tables; an untied head stays",
+}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameter counts of a model. `by_part` and `by_layer` each add up to `total`, with `outside` for the latter."""
+
+    total: int
+    active: int
+    non_embedding: int
+    by_part: dict[str, int]
+    by_layer: list[LayerParameters]
+    outside: int
+    tied: bool
+
+
+@dataclass(frozen=True)
+class LayerParameters:
+    """One kind of layer: where it stands, and the parameters of one such layer by part."""
+
+    layers: tuple[int, ...]
+    by_part: dict[str, int]
+
+    @property
+    def each(self) -> int:
+        return sum(self.by_part.values())
+
+    @property
+    def total(self) -> int:
+        return self.each * len(self.layers)
+
+
+def parameters(spec: DecoderSpec) -> Parameters:
+    """The exact parameter counts of a spec."""
+    by_layer = [LayerParameters(indices, layer_parameters(layer)) for layer, indices in spec.layer_kinds]
+    by_part = dict.fromkeys(PARTS, 0)
+    by_part["embedding"] = spec.vocab_size * spec.d_model
+    by_part["positions"] = sum(spec.position.params().values())
+    by_part["norms"] = sum(spec.norm.params(spec.d_model).values()) if spec.block.final_norm else 0
+    by_part["lm_head"] = sum(spec.head.params().values())
+    outside = sum(by_part.values())
+    for kind in by_layer:
+        for part, count in kind.by_part.items():
+            by_part[part] += count * len(kind.layers)
+    total = sum(by_part.values())
+    return Parameters(
+        total=total,
+        active=total,
+        non_embedding=total - by_part["embedding"] - by_part["positions"],
+        by_part=by_part,
+        by_layer=by_layer,
+        outside=outside,
+        tied=spec.head.tied,
+    )
+
+
+def layer_parameters(layer: LayerSpec) -> dict[str, int]:
+    """Parameters of one layer by part; query and key norms count under norms."""
+    attention = layer.attention.params()
+    norms = sum(count for tensor, count in attention.items() if tensor.endswith("_norm"))
+    norms += len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
+    return {
+        "attention": sum(count for tensor, count in attention.items() if not tensor.endswith("_norm")),
+        "ffn": sum(layer.ffn.params().values()),
+        "norms": norms,
+    }

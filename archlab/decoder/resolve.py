@@ -1,0 +1,203 @@
+"""From a plain model config to a DecoderSpec: read the options, fill in the rules, check that the parts fit.
+
+A preset's values for an axis belong to the choice that the preset made. Where another choice took its place, the
+options that this one lacks or fixes are dropped and reported; an option that the user typed is never dropped, it is
+an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
+from archlab.errors import ConfigError, unknown_key
+from archlab.options import Spec, option, options_of, read_options
+from archlab.registry import AXES, Choice, choice, choices
+
+LAYER_AXES = ("norm", "position", "attention", "ffn", "dropout", "block")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What belongs to the model itself; everything else belongs to a choice."""
+
+    d_model: int = option(help="width of the residual stream", ge=1)
+    n_layers: int = option(help="layers", ge=1, lt=MAX_LAYERS + 1)
+    vocab_size: int = option(help="tokens in the vocabulary", ge=1)
+    context: int = option(help="tokens in one sequence", ge=1)
+    name: str = option("model", "what tables call it")
+    about: str = option("", "one line on where it comes from")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A DecoderSpec and what had to be dropped to make it, a line each."""
+
+    spec: DecoderSpec
+    notes: list[str]
+
+
+@dataclass
+class _Reader:
+    sizes: dict[str, Any]
+    typed: Collection[str]
+    notes: list[str] = field(default_factory=list)
+    layers: dict[LayerSpec, LayerSpec] = field(default_factory=dict)
+
+    def read(self, axis: str, block: Mapping[str, Any], path: str, typed: Collection[str], **more: Any) -> Any:
+        """The spec of one axis from its config block."""
+        chosen = choice(axis, block.get("choice"))
+        values = self._keep(chosen, block, path, typed)
+        try:
+            options = read_options(chosen.spec, values, skip=chosen.fixed)
+            chosen.apply_fixed(options)
+            return chosen.spec.resolve(axis, chosen.name, options, self.sizes | more)
+        except ConfigError as error:
+            raise error.under(path) from None
+
+    def _keep(
+        self, chosen: Choice, block: Mapping[str, Any], path: str, typed: Collection[str]
+    ) -> dict[str, Any]:
+        """The block's options that the choice has; the others are dropped with a note, or are an error."""
+        known_somewhere = {name for other in choices(chosen.axis).values() for name in options_of(other.spec)}
+        excluded = {opt.excludes for name, opt in chosen.options.items() if opt.excludes and name in typed}
+        kept = {}
+        for key, value in block.items():
+            if key == "choice":
+                continue
+            if key not in known_somewhere:
+                raise unknown_key(key, chosen.options).under(path)
+            if key in chosen.options and (key in typed or key not in excluded):
+                kept[key] = value
+            elif key in typed:
+                raise _typed_but_lacking(chosen, key, value).under(path)
+            elif value is not None:
+                why = "replaced by what you set" if key in excluded else _lacks(chosen, key)
+                self.notes.append(f"dropped {path}.{key} = {value}: {why}")
+        return kept
+
+    def layer(self, blocks: Mapping[str, Mapping[str, Any]], path: str, typed: Mapping[str, Collection[str]]) -> LayerSpec:
+        """One layer's spec; equal layers come back as the same object."""
+        parts: dict[str, Any] = {}
+        for axis in LAYER_AXES:
+            more = {"norm": parts["norm"]} if axis == "attention" else {}
+            parts[axis] = self.read(axis, blocks[axis], f"{path}.{axis}", typed[axis], **more)
+        try:
+            parts["position"].check_head(parts["attention"].head_dim)
+        except ConfigError as error:
+            raise error.under(f"{path}.position") from None
+        layer = LayerSpec(**parts)
+        return self.layers.setdefault(layer, layer)
+
+
+def _lacks(chosen: Choice, key: str) -> str:
+    return f"{chosen.name} fixes it" if key in chosen.fixed else f"{chosen.name} has no such option"
+
+
+def _typed_but_lacking(chosen: Choice, key: str, value: Any) -> ConfigError:
+    owners = [name for name, other in choices(chosen.axis).items() if key in other.options]
+    problem = f"{_lacks(chosen, key)}; it is an option of {', '.join(owners)}"
+    return ConfigError(key, problem, value=value)
+
+
+def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
+    """The DecoderSpec of a model config. typed: dotted keys that the user set, such as `model.ffn.d_ff`.
+
+    Raises ConfigError, with the dotted key, where the config cannot be.
+    """
+    typed = {key.removeprefix("model.") for key in typed}
+    blocks, own = _split(model)
+    options = _read_model(own)
+    reader = _Reader(sizes={name: getattr(options, name) for name in ("d_model", "vocab_size", "context")}, typed=typed)
+    typed_on = {axis: {key.split(".", 1)[1] for key in typed if key.startswith(f"{axis}.")} for axis in AXES}
+    base = reader.layer(blocks, "model", typed_on)
+    head = reader.read("head", blocks["head"], "model.head", typed_on["head"])
+    layers = _layers(reader, options.n_layers, model.get("layers"), base, blocks, typed_on)
+    spec = DecoderSpec(
+        name=options.name,
+        d_model=options.d_model,
+        vocab_size=options.vocab_size,
+        context=options.context,
+        block=base.block,
+        norm=base.norm,
+        position=base.position,
+        dropout=base.dropout,
+        head=head,
+        layers=layers,
+    )
+    return Resolved(spec, list(dict.fromkeys(reader.notes)))
+
+
+def _split(model: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
+    """The axes' blocks, and what belongs to the model itself."""
+    blocks = {}
+    for axis in AXES:
+        block = model.get(axis)
+        if isinstance(block, str):
+            raise ConfigError(f"model.{axis}", "is an axis, not a value", value=block, nearest=f"model/{axis}={block}")
+        if not isinstance(block, Mapping):
+            raise ConfigError(f"model.{axis}", "is an axis and needs a choice", valid=choices(axis))
+        blocks[axis] = block
+    return blocks, {key: value for key, value in model.items() if key not in AXES and key != "layers"}
+
+
+def _read_model(own: Mapping[str, Any]) -> ModelOptions:
+    known = options_of(ModelOptions)
+    for key in own:
+        if key not in known:
+            raise unknown_key(key, [*known, *AXES, "layers"]).under("model")
+    try:
+        return ModelOptions(**read_options(ModelOptions, own))
+    except ConfigError as error:
+        raise error.under("model") from None
+
+
+def _layers(
+    reader: _Reader,
+    n_layers: int,
+    pattern: Any,
+    base: LayerSpec,
+    blocks: Mapping[str, Mapping[str, Any]],
+    typed_on: Mapping[str, Collection[str]],
+) -> tuple[LayerSpec, ...]:
+    """The pattern's entries, each `repeat` times, again and again until there are n_layers."""
+    if pattern is None:
+        return (base,) * n_layers
+    if not isinstance(pattern, list | tuple) or not pattern:
+        raise ConfigError("model.layers", f"{pattern!r} is not a list of layers")
+    unrolled: list[LayerSpec] = []
+    for index, entry in enumerate(pattern):
+        path = f"model.layers[{index}]"
+        repeat, changes = _entry(entry, path)
+        merged, typed = {}, {}
+        for axis in LAYER_AXES:
+            merged[axis] = {**blocks[axis], **changes.get(axis, {})}
+            typed[axis] = changes.get(axis, {}).keys() if axis in changes else typed_on[axis]
+        unrolled += [reader.layer(merged, path, typed)] * repeat
+    return tuple(itertools.islice(itertools.cycle(unrolled), n_layers))
+
+
+def _entry(entry: Any, path: str) -> tuple[int, dict[str, Mapping[str, Any]]]:
+    """How often a pattern's entry repeats, and the axes that it changes."""
+    if not isinstance(entry, Mapping):
+        raise ConfigError(path, f"{entry!r} is not a mapping of axes")
+    repeat = entry.get("repeat", 1)
+    if isinstance(repeat, bool) or not isinstance(repeat, int) or not 1 <= repeat <= MAX_LAYERS:
+        raise ConfigError(f"{path}.repeat", f"{repeat!r} is not a whole number from 1 to {MAX_LAYERS}", value=repeat)
+    changes = {key: value for key, value in entry.items() if key != "repeat"}
+    for axis, block in changes.items():
+        if axis not in LAYER_AXES:
+            raise unknown_key(axis, [*LAYER_AXES, "repeat"]).under(path)
+        if not isinstance(block, Mapping):
+            raise ConfigError(f"{path}.{axis}", f"{block!r} is not a mapping of options", value=block)
+    return repeat, changes
+
+
+def describe(spec: Spec) -> dict[str, Any]:
+    """A choice and its resolved options, as records and tables show them; constants it fixes are left out."""
+    fixed = choice(spec.axis, spec.choice).fixed
+    shown = {name: value for name, value in spec.options().items() if callable(fixed.get(name)) or name not in fixed}
+    return {"choice": spec.choice} | shown

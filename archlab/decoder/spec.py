@@ -1,0 +1,72 @@
+"""A whole model on paper: every layer listed, because layers differ; equal layers share one object."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from archlab.components.attention.spec import Attention
+from archlab.components.block.spec import Block
+from archlab.components.dropout.spec import Dropout
+from archlab.components.ffn.spec import FeedForward
+from archlab.components.head.spec import Head
+from archlab.components.norm.spec import Norm
+from archlab.components.position.spec import Position
+from archlab.options import Spec
+
+MAX_LAYERS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSpec:
+    """One layer: a residual layout around attention and FFN."""
+
+    block: Block
+    norm: Norm
+    position: Position
+    attention: Attention
+    ffn: FeedForward
+    dropout: Dropout
+
+    def axes(self) -> dict[str, Spec]:
+        """The layer's choice on each of its axes."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderSpec:
+    """The torch-free description that costs, module and clocks share.
+
+    `block`, `norm`, `position` and `dropout` are the model's own: they place the embedding, the final norm and the
+    two dropouts outside the layers. Layers carry their own, which a pattern may change.
+    """
+
+    name: str
+    d_model: int
+    vocab_size: int
+    context: int
+    block: Block
+    norm: Norm
+    position: Position
+    dropout: Dropout
+    head: Head
+    layers: tuple[LayerSpec, ...]
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.layers)
+
+    @functools.cached_property
+    def layer_kinds(self) -> tuple[tuple[LayerSpec, tuple[int, ...]], ...]:
+        """Each distinct layer with the indices where it stands, in order of first appearance."""
+        kinds: dict[int, tuple[LayerSpec, list[int]]] = {}
+        for index, layer in enumerate(self.layers):
+            kinds.setdefault(id(layer), (layer, []))[1].append(index)
+        return tuple((layer, tuple(indices)) for layer, indices in kinds.values())
+
+    @functools.cached_property
+    def max_length(self) -> int | None:
+        """The longest run that every position choice can place, None where there is no end."""
+        positions = [self.position, *(layer.position for layer, _ in self.layer_kinds)]
+        ends = [p.max_length for p in positions if p.max_length is not None]
+        return min(ends, default=None)

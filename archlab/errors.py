@@ -1,0 +1,76 @@
+"""Errors that a user can act on: what is wrong, the value, the valid ones, the nearest spelling."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class ArchlabError(Exception):
+    """The run is not ok. The command line prints the message and exits with `exit_code`."""
+
+    exit_code = 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as the JSON object that `--json` prints."""
+        return {"type": type(self).__name__, "message": str(self)}
+
+
+class RequestError(ArchlabError):
+    """The request was wrong: nothing was run and nothing was written."""
+
+    exit_code = 2
+
+
+class ConfigError(RequestError):
+    """A setting that cannot be: `key` (dotted), its `value`, the `valid` ones and the `nearest` spelling."""
+
+    def __init__(
+        self,
+        key: str,
+        problem: str,
+        *,
+        value: Any = None,
+        valid: Iterable[Any] | None = None,
+        nearest: str | None = None,
+    ) -> None:
+        self.key, self.problem, self.value, self.nearest = key, problem, value, nearest
+        self.valid = None if valid is None else list(valid)
+        super().__init__(key, problem)
+
+    def __str__(self) -> str:
+        parts = [f"{self.key}: {self.problem}" if self.key else self.problem]
+        if self.nearest is not None:
+            parts.append(f"did you mean {self.nearest}?")
+        if self.valid:
+            parts.append("valid: " + ", ".join(str(v) for v in self.valid))
+        return "; ".join(parts)
+
+    def under(self, prefix: str) -> ConfigError:
+        """The same error with `prefix` before its key: a spec names its option, its owner knows where it sits."""
+        key = f"{prefix}.{self.key}" if self.key else prefix
+        nearest = f"{prefix}.{self.nearest}" if self.nearest is not None and self.nearest_is_key else self.nearest
+        error = type(self)(key, self.problem, value=self.value, valid=self.valid, nearest=nearest)
+        error.nearest_is_key = self.nearest_is_key
+        return error
+
+    nearest_is_key = False
+
+    def as_dict(self) -> dict[str, Any]:
+        fields = {"key": self.key, "value": self.value, "valid": self.valid, "nearest": self.nearest}
+        return super().as_dict() | {name: value for name, value in fields.items() if value is not None}
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known spelling closest to `word`, or None where nothing is close."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def unknown_key(key: str, known: Iterable[str]) -> ConfigError:
+    """The error for a key that no schema has, with the nearest one."""
+    names = sorted(known)
+    error = ConfigError(key, "no such setting", valid=names, nearest=nearest(key, names))
+    error.nearest_is_key = True
+    return error

@@ -1,0 +1,225 @@
+"""Typed options: a frozen dataclass is the schema, the validator and the help text of a choice.
+
+A field made by `option` is what a user may set. With `auto` it has no fixed default: `Spec.derive` works it
+out from the other values and from the model, and the resolved number is what the spec holds and every table
+shows. A field made by `inherited` comes from the model and cannot be set on the choice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from typing import Any, Self
+
+from archlab.errors import ConfigError, unknown_key
+
+
+def option(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    auto: str | None = None,
+    ge: float | None = None,
+    gt: float | None = None,
+    lt: float | None = None,
+    valid: Sequence[Any] | None = None,
+    excludes: str | None = None,
+) -> Any:
+    """A field that a user may set.
+
+    auto: the rule, in words, that gives the value when the user does not. ge, gt, lt: bounds.
+    valid: the only values. excludes: an option that says the same thing another way; setting one clears it.
+    """
+    bounds = {"ge": ge, "gt": gt, "lt": lt, "valid": valid}
+    return field(default=default, metadata={"help": help, "auto": auto, "excludes": excludes, **bounds})
+
+
+def inherited() -> Any:
+    """A field that the model supplies: the width, the vocabulary, the layer's norm."""
+    return field(metadata={"inherited": True})
+
+
+@dataclass(frozen=True)
+class Option:
+    """One settable field of a spec class, as the validator and the help read it."""
+
+    name: str
+    types: tuple[Any, ...]
+    default: Any
+    help: str
+    auto: str | None
+    excludes: str | None
+    ge: float | None
+    gt: float | None
+    lt: float | None
+    valid: tuple[Any, ...] | None
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING and self.auto is None
+
+    def describe(self) -> str:
+        """The default as the help shows it: a value, a rule in words, or `required`."""
+        if self.required:
+            return "required"
+        return f"auto: {self.auto}" if self.auto is not None else _show(self.default)
+
+    def read(self, value: Any) -> Any:
+        """The value, checked and converted (an int where a float is meant). Raises ConfigError."""
+        value = _coerce(self, value)
+        if self.valid is not None and value is not None and value not in self.valid:
+            raise ConfigError(self.name, f"{_show(value)} is not one of its values", value=value, valid=self.valid)
+        for number in value if isinstance(value, tuple) else (value,):
+            _check_bounds(self, number)
+        return value
+
+
+def _show(value: Any) -> str:
+    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if _scalar(value) else str(value)
+
+
+def _scalar(value: Any) -> bool:
+    return value is None or isinstance(value, bool)
+
+
+def _coerce(opt: Option, value: Any) -> Any:
+    kinds = opt.types
+    if value is None and type(None) in kinds:
+        return None
+    if isinstance(value, bool):
+        matched = bool in kinds
+    elif isinstance(value, int):
+        matched = int in kinds or float in kinds
+        value = float(value) if int not in kinds and float in kinds and abs(value) < 2**53 else value
+    elif isinstance(value, float):
+        matched = float in kinds and math.isfinite(value)
+    elif isinstance(value, list | tuple):
+        matched = tuple in kinds and all(_is_number(item) for item in value)
+        value = tuple(float(item) for item in value) if matched else value
+    else:
+        matched = isinstance(value, str) and str in kinds
+    if not matched:
+        wanted = " or ".join(_TYPE_NAMES[kind] for kind in kinds)
+        raise ConfigError(opt.name, f"{value!r} is not {wanted}", value=value)
+    return value
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item)
+
+
+_TYPE_NAMES = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "a word",
+    tuple: "a list of numbers",
+    type(None): "null",
+}
+
+
+def _check_bounds(opt: Option, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    for sign, bound, holds in (
+        (">=", opt.ge, opt.ge is None or value >= opt.ge),
+        (">", opt.gt, opt.gt is None or value > opt.gt),
+        ("<", opt.lt, opt.lt is None or value < opt.lt),
+    ):
+        if not holds:
+            raise ConfigError(opt.name, f"{value} must be {sign} {bound}", value=value)
+
+
+@functools.cache
+def options_of(cls: type) -> Mapping[str, Option]:
+    """The settable fields of a spec class by name, in the order they are declared."""
+    hints = typing.get_type_hints(cls)
+    found = {}
+    for item in dataclasses.fields(cls):
+        if item.metadata.get("inherited") or "help" not in item.metadata:
+            continue
+        meta = dict(item.metadata)
+        valid = meta.pop("valid")
+        found[item.name] = Option(
+            name=item.name,
+            types=_type_names(hints[item.name]),
+            default=item.default,
+            valid=None if valid is None else tuple(valid),
+            **meta,
+        )
+    return types.MappingProxyType(found)
+
+
+def _type_names(hint: Any) -> tuple[Any, ...]:
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return tuple(typing.get_origin(member) or member for member in members)
+
+
+@functools.cache
+def inherited_of(cls: type) -> tuple[str, ...]:
+    """The fields that the model supplies to this spec class."""
+    return tuple(item.name for item in dataclasses.fields(cls) if item.metadata.get("inherited"))
+
+
+def read_options(cls: type, raw: Mapping[str, Any], skip: Collection[str] = ()) -> dict[str, Any]:
+    """Check `raw` against the options of `cls` but `skip`: unknown keys, types, bounds, missing ones.
+
+    An option with a rule (`auto`) that is absent or null stays out of the result, for `derive` to fill in.
+    """
+    known = {name: opt for name, opt in options_of(cls).items() if name not in skip}
+    for key in raw:
+        if key not in known:
+            raise unknown_key(key, known)
+    values = {}
+    for name, opt in known.items():
+        value = raw.get(name, MISSING)
+        if opt.auto is not None and (value is MISSING or value is None):
+            continue
+        if value is MISSING:
+            if opt.default is MISSING:
+                raise ConfigError(name, f"is required ({opt.help})")
+            values[name] = opt.default
+        else:
+            values[name] = opt.read(value)
+    return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """Base of every spec: frozen, validated, torch-free. `axis` and `choice` are what it is registered under."""
+
+    axis: str
+    choice: str
+
+    @classmethod
+    def resolve(cls, axis: str, choice: str, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Self:
+        """A checked spec from read options and from what the model supplies. Raises ConfigError."""
+        filled = {name: sizes[name] for name in inherited_of(cls)} | dict(values)
+        cls.derive(filled)
+        spec = cls(axis=axis, choice=choice, **filled)
+        spec.check()
+        return spec
+
+    @classmethod
+    def derive(cls, values: dict[str, Any]) -> None:
+        """Fill in, in place, the options that have a rule and were not given."""
+
+    def check(self) -> None:
+        """Raise ConfigError where the values do not fit together."""
+
+    def options(self) -> dict[str, Any]:
+        """Every settable option with its resolved value."""
+        return {name: getattr(self, name) for name in options_of(type(self))}
+
+
+def read_plain(cls: type, raw: Mapping[str, Any], prefix: str) -> Any:
+    """A frozen options dataclass that is no choice (a workload, a bench setting), read and checked."""
+    try:
+        return cls(**read_options(cls, raw))
+    except ConfigError as error:
+        raise error.under(prefix) from None
