@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from typing import Any, Self
 
-from archlab.errors import ConfigError, unknown_key
+from archlab.errors import ConfigError, nearest, unknown_key
 
 
 def option(
@@ -50,6 +50,7 @@ class Option:
 
     name: str
     types: tuple[Any, ...]
+    item: Any
     default: Any
     help: str
     auto: str | None
@@ -72,11 +73,18 @@ class Option:
     def read(self, value: Any) -> Any:
         """The value, checked and converted (an int where a float is meant). Raises ConfigError."""
         value = _coerce(self, value)
-        if self.valid is not None and value is not None and value not in self.valid:
-            raise ConfigError(self.name, f"{_show(value)} is not one of its values", value=value, valid=self.valid)
-        for number in value if isinstance(value, tuple) else (value,):
-            _check_bounds(self, number)
+        for item in value if isinstance(value, tuple) else (value,):
+            if self.valid is not None and item is not None and item not in self.valid:
+                problem = f"{_show(item)} is not one of its values"
+                raise ConfigError(
+                    self.name, problem, value=item, valid=self.valid, nearest=nearest(str(item), self.words)
+                )
+            _check_bounds(self, item)
         return value
+
+    @property
+    def words(self) -> list[str]:
+        return [word for word in self.valid or () if isinstance(word, str)]
 
 
 def _show(value: Any) -> str:
@@ -99,8 +107,8 @@ def _coerce(opt: Option, value: Any) -> Any:
     elif isinstance(value, float):
         matched = float in kinds and math.isfinite(value)
     elif isinstance(value, list | tuple):
-        matched = tuple in kinds and all(_is_number(item) for item in value)
-        value = tuple(float(item) for item in value) if matched else value
+        matched = tuple in kinds
+        value = tuple(_coerce_item(opt, item) for item in value) if matched else value
     else:
         matched = isinstance(value, str) and str in kinds
     if not matched:
@@ -109,8 +117,8 @@ def _coerce(opt: Option, value: Any) -> Any:
     return value
 
 
-def _is_number(item: Any) -> bool:
-    return isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item)
+def _coerce_item(opt: Option, item: Any) -> Any:
+    return _coerce(dataclasses.replace(opt, types=(opt.item,)), item)
 
 
 _TYPE_NAMES = {
@@ -118,7 +126,7 @@ _TYPE_NAMES = {
     float: "a finite number",
     bool: "true or false",
     str: "a word",
-    tuple: "a list of numbers",
+    tuple: "a list",
     type(None): "null",
 }
 
@@ -136,7 +144,7 @@ def _check_bounds(opt: Option, value: Any) -> None:
 
 
 @functools.cache
-def options_of(cls: type) -> Mapping[str, Option]:
+def options_of(cls: Any) -> Mapping[str, Option]:
     """The settable fields of a spec class by name, in the order they are declared."""
     hints = typing.get_type_hints(cls)
     found = {}
@@ -148,6 +156,7 @@ def options_of(cls: type) -> Mapping[str, Option]:
         found[item.name] = Option(
             name=item.name,
             types=_type_names(hints[item.name]),
+            item=next(iter(typing.get_args(hints[item.name])), None),
             default=item.default,
             valid=None if valid is None else tuple(valid),
             **meta,
@@ -161,7 +170,7 @@ def _type_names(hint: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def inherited_of(cls: type) -> tuple[str, ...]:
+def inherited_of(cls: Any) -> tuple[str, ...]:
     """The fields that the model supplies to this spec class."""
     return tuple(item.name for item in dataclasses.fields(cls) if item.metadata.get("inherited"))
 

@@ -48,9 +48,7 @@ class Choice:
             values[name] = value(values) if callable(value) else value
 
 
-def register(
-    axis: str, name: str, spec: type[Spec], *, summary: str, formula: str, fixed: Fixed | None = None
-) -> None:
+def register(axis: str, name: str, spec: type[Spec], *, summary: str, formula: str, fixed: Fixed | None = None) -> None:
     """Register a choice. summary: one line on what it is; formula: its parameters, in the design's words."""
     if axis not in _choices:
         raise ConfigError("", f"no axis {axis!r}", valid=AXES, nearest=nearest(axis, AXES))

@@ -42,7 +42,9 @@ class Flops:
         return self.decode / (self.batch * self.new) if self.new else 0.0
 
 
-def flops(spec: DecoderSpec, batch: int = 1, prompt: int | None = None, new: int = 1, convention: str = "full") -> Flops:
+def flops(
+    spec: DecoderSpec, batch: int = 1, prompt: int | None = None, new: int = 1, convention: str = "full"
+) -> Flops:
     """Forward FLOPs of a prompt (default: the model's context) and `new` decoded tokens, for `batch` sequences."""
     prompt = spec.context if prompt is None else prompt
     if convention not in CONVENTIONS:
@@ -55,9 +57,7 @@ def flops(spec: DecoderSpec, batch: int = 1, prompt: int | None = None, new: int
     steps = new * prompt + new * (new + 1) // 2
     decode = forward(spec, new, steps)
     by_part = {part: batch * (prefill[part] + decode[part]) for part in prefill}
-    return Flops(
-        convention, batch, prompt, new, batch * sum(prefill.values()), batch * sum(decode.values()), by_part
-    )
+    return Flops(convention, batch, prompt, new, batch * sum(prefill.values()), batch * sum(decode.values()), by_part)
 
 
 def forward(spec: DecoderSpec, tokens: int, pairs: int) -> dict[str, int]:

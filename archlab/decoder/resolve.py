@@ -58,9 +58,7 @@ class _Reader:
         except ConfigError as error:
             raise error.under(path) from None
 
-    def _keep(
-        self, chosen: Choice, block: Mapping[str, Any], path: str, typed: Collection[str]
-    ) -> dict[str, Any]:
+    def _keep(self, chosen: Choice, block: Mapping[str, Any], path: str, typed: Collection[str]) -> dict[str, Any]:
         """The block's options that the choice has; the others are dropped with a note, or are an error."""
         known_somewhere = {name for other in choices(chosen.axis).values() for name in options_of(other.spec)}
         excluded = {opt.excludes for name, opt in chosen.options.items() if opt.excludes and name in typed}
@@ -79,7 +77,9 @@ class _Reader:
                 self.notes.append(f"dropped {path}.{key} = {value}: {why}")
         return kept
 
-    def layer(self, blocks: Mapping[str, Mapping[str, Any]], path: str, typed: Mapping[str, Collection[str]]) -> LayerSpec:
+    def layer(
+        self, blocks: Mapping[str, Mapping[str, Any]], path: str, typed: Mapping[str, Collection[str]]
+    ) -> LayerSpec:
         """One layer's spec; equal layers come back as the same object."""
         parts: dict[str, Any] = {}
         for axis in LAYER_AXES:

@@ -43,7 +43,9 @@ class Attention(Spec):
     v_bias: bool = option(False, "a bias on the value projection")
     o_bias: bool = option(False, "a bias on the output projection")
     qk_norm: str = option(
-        "none", "the layer's norm on queries and keys: over each head, or over all heads at once", valid=("none", "head", "full")
+        "none",
+        "the layer's norm on queries and keys: over each head, or over all heads at once",
+        valid=("none", "head", "full"),
     )
     backend: str = option("sdpa", "torch's fused attention, or the explicit softmax", valid=("sdpa", "math"))
 

@@ -75,5 +75,17 @@ class Parallel(Block):
 
 register("block", "pre_norm", PreNorm, summary="norm before each sub-layer", formula="2 norms a layer + final")
 register("block", "post_norm", PostNorm, summary="norm after each residual sum", formula="2 norms a layer")
-register("block", "sandwich", Sandwich, summary="norm before and after each sub-layer", formula="4 norms a layer + final")
-register("block", "parallel", Parallel, summary="attention and FFN side by side", formula="1 or 2 norms a layer + final")
+register(
+    "block",
+    "sandwich",
+    Sandwich,
+    summary="norm before and after each sub-layer",
+    formula="4 norms a layer + final",
+)
+register(
+    "block",
+    "parallel",
+    Parallel,
+    summary="attention and FFN side by side",
+    formula="1 or 2 norms a layer + final",
+)

@@ -55,5 +55,11 @@ register(
     formula="0",
     fixed={"p": 0.0} | dict.fromkeys(PLACES, 0.0),
 )
-register("dropout", "classic", ClassicDropout, summary="embedding, attention weights, residual and ffn", formula="0")
+register(
+    "dropout",
+    "classic",
+    ClassicDropout,
+    summary="embedding, attention weights, residual and ffn",
+    formula="0",
+)
 register("dropout", "all", Dropout, summary="the classic four and the output, before the head", formula="0")

@@ -31,7 +31,10 @@ class FeedForward(Spec):
     d_model: int = inherited()
     d_ff: int = option(help="width of the middle", auto="by the rule", ge=1, excludes="rule")
     rule: str | None = option(
-        help="how d_ff is chosen", auto="8/3 when gated, else 4x; null when d_ff is given", valid=RULES, excludes="d_ff"
+        help="how d_ff is chosen",
+        auto="8/3 when gated, else 4x; null when d_ff is given",
+        valid=RULES,
+        excludes="d_ff",
     )
     multiple: int = option(64, "what the rules 8/3 and pi round up to", ge=1)
     activation: str = option("gelu", "the non-linearity")

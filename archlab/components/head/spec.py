@@ -86,7 +86,21 @@ class RegressionHead(TaskHead):
     n_outputs: int = option(1, "numbers", ge=1)
 
 
-register("head", "tied", LanguageHead, summary="logits through the token embedding", formula="0", fixed={"tie": True})
-register("head", "untied", LanguageHead, summary="logits through a weight of its own", formula="V d", fixed={"tie": False})
+register(
+    "head",
+    "tied",
+    LanguageHead,
+    summary="logits through the token embedding",
+    formula="0",
+    fixed={"tie": True},
+)
+register(
+    "head",
+    "untied",
+    LanguageHead,
+    summary="logits through a weight of its own",
+    formula="V d",
+    fixed={"tie": False},
+)
 register("head", "classification", TaskHead, summary="class scores from the last token", formula="C d + C")
 register("head", "regression", RegressionHead, summary="numbers from the last token", formula="C d + C")

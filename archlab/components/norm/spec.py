@@ -40,6 +40,12 @@ class RMSNorm(Norm):
         return {"weight": width}
 
 
-register("norm", "layernorm", LayerNorm, summary="centre and scale, learned gain and shift", formula="2 w (w without bias)")
+register(
+    "norm",
+    "layernorm",
+    LayerNorm,
+    summary="centre and scale, learned gain and shift",
+    formula="2 w (w without bias)",
+)
 register("norm", "rmsnorm", RMSNorm, summary="scale by the root mean square, learned gain", formula="w")
 register("norm", "none", Norm, summary="no normalisation", formula="0")

@@ -89,7 +89,9 @@ class Rope(Position):
     def check_head(self, head_dim: int) -> None:
         rotated = self.rotary_dim(head_dim)
         if rotated < 2 or rotated % 2:
-            problem = f"{rotated} features of a head of {head_dim} would be rotated; rotation needs an even number, 2 or more"
+            problem = (
+                f"{rotated} features of a head of {head_dim} would be rotated; rotation needs an even number, 2 or more"
+            )
             raise ConfigError("fraction", problem, value=self.fraction)
 
     @property
@@ -248,9 +250,7 @@ class LongRope(FixedLengthRope):
         original = values["original_context"]
         stretch = values["context"] / original
         longer = stretch > 1 and original > 1
-        values.setdefault(
-            "attention_factor", math.sqrt(1 + math.log(stretch) / math.log(original)) if longer else 1.0
-        )
+        values.setdefault("attention_factor", math.sqrt(1 + math.log(stretch) / math.log(original)) if longer else 1.0)
 
     def check_head(self, head_dim: int) -> None:
         super().check_head(head_dim)

@@ -1,0 +1,81 @@
+"""The exact figures of a spec at a workload, by name, each with its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from archlab.cost.flops import CONVENTIONS, flops
+from archlab.cost.kv import kv_cache
+from archlab.cost.params import DEFINITIONS, Parameters, parameters
+from archlab.decoder.spec import DecoderSpec
+from archlab.record import Figure
+from archlab.units import dtype_bytes
+from archlab.workload import Workload
+
+
+def exact_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
+    """Parameters, weight bytes, KV cache and FLOPs; all exact, none needs torch."""
+    counts = parameters(spec)
+    weights = counts.total * dtype_bytes(workload.dtype)
+    return {
+        **_parameter_figures(counts),
+        "weight_bytes": _exact(weights, "B", f"parameters x {dtype_bytes(workload.dtype)} B ({workload.dtype})"),
+        **_cache_figures(spec, workload),
+        **_flop_figures(spec, workload),
+    }
+
+
+def _exact(value: float | int, unit: str, how: str) -> Figure:
+    return Figure(value, unit, "exact", how)
+
+
+def _parameter_figures(counts: Parameters) -> dict[str, Figure]:
+    figures = {
+        "params": _exact(counts.total, "parameters", DEFINITIONS["total"]),
+        "params_active": _exact(counts.active, "parameters", DEFINITIONS["active"]),
+        "params_non_embedding": _exact(counts.non_embedding, "parameters", DEFINITIONS["non_embedding"]),
+    }
+    for part, count in counts.by_part.items():
+        tied = "tied: the weight is the embedding's" if part == "lm_head" and counts.tied else "sum over the layers"
+        figures[f"params.{part}"] = _exact(count, "parameters", tied)
+    for kind in counts.by_layer:
+        name = f"params.layers.{show_indices(kind.layers)}"
+        figures[name] = _exact(kind.total, "parameters", f"{len(kind.layers)} layers of {kind.each:,} each")
+    return figures
+
+
+def show_indices(indices: Sequence[int]) -> str:
+    """`0-7`, `0,2,4`: layer indices, runs folded."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _cache_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
+    dtype = workload.cache_dtype
+    one = kv_cache(spec, 1, 1, dtype)
+    figures = {
+        "kv_bytes_per_token": _exact(one.bytes_per_token, "B/token", f"all layers, K and V, one sequence, {dtype}")
+    }
+    for context in workload.kv_contexts(spec):
+        whole = kv_cache(spec, workload.batch, context, dtype)
+        how = f"batch {workload.batch}, {context:,} tokens, {dtype}: what the architecture needs"
+        figures[f"kv_bytes.{context}"] = _exact(whole.bytes, "B", how)
+    return figures
+
+
+def _flop_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
+    figures = {}
+    for convention in CONVENTIONS:
+        cost = flops(spec, 1, workload.prompt, 1, convention)
+        pairs = "every query-key pair" if convention == "full" else "pairs at or below the diagonal"
+        how = f"matmul FLOPs, 2 a multiply-add, {pairs}, logits of all positions, prompt {workload.prompt:,}"
+        figures[f"flops_prefill_per_token.{convention}"] = _exact(cost.prefill_per_token, "FLOP/token", how)
+    cost = flops(spec, 1, workload.prompt, 1, "full")
+    how = f"matmul FLOPs, 2 a multiply-add, one token after {workload.prompt:,} cached; full and causal agree"
+    figures["flops_decode_per_token"] = _exact(cost.decode_per_token, "FLOP/token", how)
+    return figures

@@ -1,0 +1,66 @@
+"""What a model is costed and timed at: a workload, and how long the clock may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from archlab.decoder.spec import DecoderSpec
+from archlab.errors import ConfigError
+from archlab.options import option
+from archlab.units import DTYPE_BYTES
+
+PHASES = ("prefill", "decode", "train")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`batch` sequences of `prompt` tokens, then `new` tokens each. A training step runs [batch, prompt] tokens."""
+
+    batch: int = option(1, "sequences at once", ge=1)
+    prompt: int = option(512, "tokens of each prompt, and of each training sequence", ge=1)
+    new: int = option(64, "tokens decoded after the prompt", ge=1)
+    dtype: str = option("bf16", "of the weights and the arithmetic", valid=tuple(DTYPE_BYTES))
+    kv_dtype: str | None = option(None, "of the cache; null: the workload's dtype", valid=tuple(DTYPE_BYTES))
+    contexts: tuple[int, ...] | None = option(None, "contexts the KV table shows; null: a few up to the model's", ge=1)
+
+    @property
+    def cache_dtype(self) -> str:
+        return self.kv_dtype or self.dtype
+
+    @property
+    def length(self) -> int:
+        """Tokens of the whole run: prompt + new."""
+        return self.prompt + self.new
+
+    def kv_contexts(self, spec: DecoderSpec) -> tuple[int, ...]:
+        """The contexts that the KV table shows."""
+        if self.contexts is not None:
+            return self.contexts
+        steps = {c for c in (2048, 8192, 32768, 131072) if c < spec.context}
+        return tuple(sorted({min(self.length, spec.context), *steps, spec.context}))
+
+    def check(self, spec: DecoderSpec) -> None:
+        """Raise ConfigError where the run is longer than the positions reach."""
+        if spec.max_length is not None and self.length > spec.max_length:
+            problem = (
+                f"prompt {self.prompt} + new {self.new} = {self.length} tokens, but "
+                f"{spec.position.choice} positions end at {spec.max_length}"
+            )
+            raise ConfigError("workload.prompt", problem, value=self.prompt)
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Which phases are timed, and when the clock stops: at the precision, or when the seconds are spent."""
+
+    phases: tuple[str, ...] = option(PHASES, "what is timed; [] for nothing", valid=PHASES)
+    seconds: float = option(2.0, "time budget of one phase, after warm-up", gt=0)
+    warmup: int = option(1, "least runs of the very shape before the clock starts", ge=1)
+    min_repeats: int = option(3, "least runs timed, even past the budget", ge=1)
+    max_repeats: int = option(30, "most runs timed", ge=1)
+    precision: float = option(0.02, "half-width of the median's 95 % interval at which to stop early", gt=0)
+
+    def __post_init__(self) -> None:
+        if self.max_repeats < self.min_repeats:
+            problem = f"{self.max_repeats} must be >= min_repeats = {self.min_repeats}"
+            raise ConfigError("max_repeats", problem, value=self.max_repeats)
