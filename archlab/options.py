@@ -8,7 +8,6 @@ shows. A field made by `inherited` comes from the model and cannot be set on the
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import types
 import typing
@@ -143,9 +142,17 @@ def _check_bounds(opt: Option, value: Any) -> None:
             raise ConfigError(opt.name, f"{value} must be {sign} {bound}", value=value)
 
 
-@functools.cache
-def options_of(cls: Any) -> Mapping[str, Option]:
+_options: dict[type, Mapping[str, Option]] = {}
+
+
+def options_of(cls: type) -> Mapping[str, Option]:
     """The settable fields of a spec class by name, in the order they are declared."""
+    if cls not in _options:
+        _options[cls] = types.MappingProxyType(_find_options(cls))
+    return _options[cls]
+
+
+def _find_options(cls: Any) -> dict[str, Option]:
     hints = typing.get_type_hints(cls)
     found = {}
     for item in dataclasses.fields(cls):
@@ -161,7 +168,7 @@ def options_of(cls: Any) -> Mapping[str, Option]:
             valid=None if valid is None else tuple(valid),
             **meta,
         )
-    return types.MappingProxyType(found)
+    return found
 
 
 def _type_names(hint: Any) -> tuple[Any, ...]:
@@ -169,7 +176,6 @@ def _type_names(hint: Any) -> tuple[Any, ...]:
     return tuple(typing.get_origin(member) or member for member in members)
 
 
-@functools.cache
 def inherited_of(cls: Any) -> tuple[str, ...]:
     """The fields that the model supplies to this spec class."""
     return tuple(item.name for item in dataclasses.fields(cls) if item.metadata.get("inherited"))

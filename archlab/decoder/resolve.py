@@ -14,7 +14,7 @@ from typing import Any
 
 from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
 from archlab.errors import ConfigError, unknown_key
-from archlab.options import Spec, option, options_of, read_options
+from archlab.options import option, options_of, read_options
 from archlab.registry import AXES, Choice, choice, choices
 
 LAYER_AXES = ("norm", "position", "attention", "ffn", "dropout", "block")
@@ -194,10 +194,3 @@ def _entry(entry: Any, path: str) -> tuple[int, dict[str, Mapping[str, Any]]]:
         if not isinstance(block, Mapping):
             raise ConfigError(f"{path}.{axis}", f"{block!r} is not a mapping of options", value=block)
     return repeat, changes
-
-
-def describe(spec: Spec) -> dict[str, Any]:
-    """A choice and its resolved options, as records and tables show them; constants it fixes are left out."""
-    fixed = choice(spec.axis, spec.choice).fixed
-    shown = {name: value for name, value in spec.options().items() if callable(fixed.get(name)) or name not in fixed}
-    return {"choice": spec.choice} | shown

@@ -1,0 +1,32 @@
+"""A spec as plain data: what records keep and tables show of a composition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from archlab.decoder.spec import DecoderSpec
+from archlab.options import Spec
+from archlab.registry import choice
+
+
+def describe(spec: Spec) -> dict[str, Any]:
+    """A choice and its resolved options; constants that it fixes are left out."""
+    fixed = choice(spec.axis, spec.choice).fixed
+    shown = {name: value for name, value in spec.options().items() if callable(fixed.get(name)) or name not in fixed}
+    return {"choice": spec.choice} | shown
+
+
+def composition(spec: DecoderSpec) -> dict[str, Any]:
+    """The whole model: its sizes, its choice on each axis, and each kind of layer with what it changes.
+
+    axes: the model's own choices, by axis. layer_kinds: `layers` (indices) and the `axes` that differ from these.
+    """
+    axes = {axis: describe(part) for axis, part in spec.layers[0].axes().items()} | {"head": describe(spec.head)}
+    axes |= {axis: describe(getattr(spec, axis)) for axis in ("norm", "position", "dropout", "block")}
+    kinds = []
+    for layer, indices in spec.layer_kinds:
+        described = {axis: describe(part) for axis, part in layer.axes().items()}
+        changed = {axis: shown for axis, shown in described.items() if shown != axes[axis]}
+        kinds.append({"layers": list(indices), "axes": changed})
+    sizes = {name: getattr(spec, name) for name in ("name", "d_model", "n_layers", "vocab_size", "context")}
+    return {**sizes, "axes": axes, "layer_kinds": kinds}
