@@ -49,6 +49,8 @@ class ConfigError(RequestError):
 
     def under(self, prefix: str) -> ConfigError:
         """The same error with `prefix` before its key: a spec names its option, its owner knows where it sits."""
+        if not prefix:
+            return self
         key = f"{prefix}.{self.key}" if self.key else prefix
         nearest = f"{prefix}.{self.nearest}" if self.nearest is not None and self.nearest_is_key else self.nearest
         error = type(self)(key, self.problem, value=self.value, valid=self.valid, nearest=nearest)

@@ -64,7 +64,7 @@ class LanguageHead(Head):
 class TaskHead(Head):
     """One row of outputs a sequence, read off its last token."""
 
-    n_outputs: int = option(help="classes", ge=1)
+    n_outputs: int = option(2, "classes", ge=1)
     bias: bool = option(True, "a bias an output")
 
     @property

@@ -112,7 +112,7 @@ class Rope(Position):
 class LinearRope(Rope):
     """All positions divided by `factor`. Chen et al. 2023 (position interpolation)."""
 
-    factor: float = option(help="by how much the context is stretched", ge=1)
+    factor: float = option(4.0, "by how much the context is stretched", ge=1)
 
     def frequencies(self, rotary_dim: int, length: int) -> list[float]:
         return [w / self.factor for w in super().frequencies(rotary_dim, length)]
@@ -143,7 +143,7 @@ class FixedLengthRope(Rope):
 class NtkRope(FixedLengthRope):
     """Dynamic NTK: past the original context the base grows with the run. bloc97 2023; Peng et al. 2023, app. B.1."""
 
-    factor: float = option(help="by how much the base grows", ge=1)
+    factor: float = option(4.0, "by how much the base grows", ge=1)
 
     def check_head(self, head_dim: int) -> None:
         super().check_head(head_dim)
@@ -162,7 +162,7 @@ class YarnRope(Rope):
     """YaRN: fast pairs kept, slow pairs divided by `factor`, a ramp between, scores scaled. Peng et al. 2023."""
 
     context: int = inherited()
-    factor: float = option(help="by how much the context is stretched", ge=1)
+    factor: float = option(4.0, "by how much the context is stretched", ge=1)
     original_context: int = option(help="context it was trained at", auto="context / factor", ge=1)
     beta_fast: float = option(32.0, "turns over the original context from which a pair is kept", gt=0)
     beta_slow: float = option(1.0, "turns over the original context up to which a pair is divided", gt=0)
@@ -213,10 +213,15 @@ def _mscale(factor: float, scale: float) -> float:
 class Llama3Rope(Rope):
     """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a blend between. Dubey et al. 2024."""
 
-    factor: float = option(help="by how much the slow pairs are divided", ge=1)
-    original_context: int = option(help="context it was trained at", ge=1)
+    context: int = inherited()
+    factor: float = option(8.0, "by how much the slow pairs are divided", ge=1)
+    original_context: int = option(help="context it was trained at", auto="context / factor", ge=1)
     low_freq_factor: float = option(1.0, "wavelengths over original_context / this are divided", gt=0)
     high_freq_factor: float = option(4.0, "wavelengths under original_context / this are kept", gt=0)
+
+    @classmethod
+    def derive(cls, values: dict[str, Any]) -> None:
+        values.setdefault("original_context", max(1, int(values["context"] / values["factor"])))
 
     def check(self) -> None:
         super().check()

@@ -1,0 +1,189 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+import archlab
+from archlab import completion
+from archlab.errors import ArchlabError, RequestError
+
+app = typer.Typer(
+    name="archlab",
+    help="Compose a decoder-only language model from swappable parts; see what it costs, build it, time it.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+_OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Format = Annotated[str, typer.Option("--format", help="table, json, csv or md.")]
+Sort = Annotated[str | None, typer.Option("--sort", help="A figure to sort by; -NAME for descending.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"archlab {archlab.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """archlab answers: if I choose this norm, these positions, this attention, this FFN: what does it cost?"""
+
+
+@app.command(context_settings=_OPEN, epilog=completion.BUILD_HELP)
+def build(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Overrides and Hydra's flags, in any order.", autocompletion=completion.complete_override),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compose a model; report parameters, KV cache, FLOPs and measured throughput; leave a record.
+
+    archlab build model=gqa model/norm=layernorm model.n_layers=4 bench=none
+
+    archlab build -m model/attention=mha,gqa,mqa model/norm=layernorm,rmsnorm
+    """
+    from archlab.launch import launch
+
+    outcome = launch(overrides or [])
+    if outcome.records or outcome.interrupted:
+        _show(outcome, as_json)
+    if outcome.interrupted:
+        raise typer.Exit(130)
+    if any(not record.ok for record in outcome.records):
+        raise typer.Exit(1)
+
+
+def _show(outcome: Any, as_json: bool) -> None:
+    if outcome.multirun:
+        _print_comparison(outcome.records, None, "json" if as_json else "table")
+        if outcome.folder is not None:
+            print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
+    elif outcome.records:
+        _print_build(outcome.records[0], as_json)
+
+
+def _print_build(record: Any, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(record.as_dict(), ensure_ascii=False))
+        return
+    from archlab.report.build import show_build
+    from archlab.report.console import console
+
+    show_build(record, console())
+
+
+def _print_comparison(records: Any, sort: str | None, form: str) -> None:
+    from archlab.report.compare import comparison
+    from archlab.report.console import console
+
+    comparison(records, sort).show(form, console())
+
+
+@app.command(context_settings=_OPEN)
+def compare(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Presets, YAML files, run folders or records; overrides follow the model that they change.",
+            autocompletion=completion.complete_model,
+        ),
+    ],
+    sort: Sort = None,
+    form: Format = "table",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Put models side by side.
+
+    archlab compare gpt2 minimind model/attention=mqa outputs/2026-01-31/12-00-00-000000
+    """
+    from archlab.sources import gather
+
+    _print_comparison(gather(models), sort, "json" if as_json else form)
+
+
+@app.command()
+def components(
+    axis: Annotated[
+        str | None, typer.Argument(help="One axis; all without.", autocompletion=completion.complete_axis)
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Every choice of every axis: its options, its parameters, which presets use it."""
+    from archlab.compose import preset_users
+    from archlab.report.catalog import components_data, show_components
+    from archlab.report.console import console
+
+    if as_json:
+        print(json.dumps(components_data(axis, preset_users()), ensure_ascii=False))
+    else:
+        show_components(axis, preset_users(), console())
+
+
+@app.command()
+def models(as_json: Json = False, debug: Debug = False) -> None:
+    """The presets with their totals."""
+    from archlab.report.catalog import models_data, show_models
+    from archlab.report.console import console
+    from archlab.sources import preset_records
+
+    found = preset_records()
+    if as_json:
+        print(json.dumps(models_data(found), ensure_ascii=False))
+    else:
+        show_models(found, console())
+
+
+def main() -> None:
+    """Run the command line; every error is one message and an exit code."""
+    arguments = sys.argv[1:]
+    sys.exit(run(lambda: app(args=arguments, prog_name="archlab", standalone_mode=False), arguments))
+
+
+def run(call: Callable[[], Any], arguments: list[str]) -> int:
+    """The exit code of a call: 0 fine, 1 not ok, 2 a wrong request, 130 Ctrl-C. Prints the error, if any."""
+    try:
+        result = call()
+    except ArchlabError as error:
+        return _refuse(error, arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]
+        return 0
+    except Exception as error:
+        if isinstance(error, typer.Abort):
+            return 130
+        if hasattr(error, "format_message"):  # a usage error of Typer's own parser, which it does not export
+            return _refuse(RequestError(error.format_message()), arguments)
+        raise
+    return result if isinstance(result, int) else 0
+
+
+def _refuse(error: ArchlabError, arguments: list[str]) -> int:
+    if "--debug" in arguments:
+        import traceback
+
+        traceback.print_exc()
+    if "--json" in arguments:
+        print(json.dumps({"error": error.as_dict()}, ensure_ascii=False))
+    else:
+        print(f"archlab: {error}", file=sys.stderr)
+    return error.exit_code

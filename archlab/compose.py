@@ -1,0 +1,186 @@
+"""Hydra to DecoderSpec: compose a config from presets, YAML files, run folders and overrides."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from archlab import presets
+from archlab.decoder.spec import DecoderSpec
+from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
+from archlab.overrides import normalise, typed_keys
+from archlab.registry import AXES
+from archlab.request import Request, read_request
+
+
+def load(source: str | Path, *overrides: str) -> DecoderSpec:
+    """The spec of a preset, an archlab YAML, a run folder or a record, with overrides.
+
+    `load("minimind", "model/attention=mha", "model.n_layers=4")`. Raises ConfigError or RequestError.
+    """
+    return request(source, overrides).spec
+
+
+def request(source: str | Path, overrides: Sequence[str] = ()) -> Request:
+    """The checked request of a model source with overrides; Hydra is imported only where it is needed."""
+    if not overrides and not _is_path(source):
+        return read_request({"model": preset(str(source))})
+    with model_source(source) as chosen:
+        return read_request(compose([*chosen, *overrides]), typed_keys(overrides))
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The composed `model` config of a preset. Raises ConfigError for an unknown one."""
+    presets.check_name(name)
+    model: dict[str, Any] = presets.ready(name) or compose([f"model={name}"])["model"]
+    return model
+
+
+def preset_users() -> dict[tuple[str, str], list[str]]:
+    """Which presets make which choice: (axis, choice) to preset names."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in presets.names():
+        model = preset(name)
+        for axis in AXES:
+            found.setdefault((axis, model[axis]["choice"]), []).append(name)
+    return found
+
+
+@contextlib.contextmanager
+def model_source(source: str | Path) -> Iterator[list[str]]:
+    """The overrides that make Hydra compose this model. A path is read as the file it is, never by its name."""
+    if not _is_path(source):
+        presets.check_name(str(source))
+        yield [f"model={source}"]
+        return
+    with tempfile.TemporaryDirectory(prefix="archlab-") as folder:
+        (Path(folder) / "model").mkdir()
+        text = _preset_text(Path(source))
+        (Path(folder) / "model" / "from_path.yaml").write_text(text, encoding="utf-8")
+        yield [f"hydra.searchpath=[file://{folder}]", "model=from_path"]
+
+
+def _is_path(source: str | Path) -> bool:
+    text = str(source)
+    looks = isinstance(source, Path) or "/" in text or text.endswith((".yaml", ".yml", ".json"))
+    return looks or (text not in presets.names() and Path(text).exists())
+
+
+def _preset_text(path: Path) -> str:
+    """The file as a preset of the `model` group."""
+    if path.is_dir():
+        path = next((path / name for name in ("record.json", "config.yaml") if (path / name).is_file()), path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        body = json.loads(text) if path.suffix == ".json" else _read_yaml(text)
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{path}: cannot be read: {_one_line(error)}") from None
+    if not isinstance(body, dict):
+        raise RequestError(f"{path}: is no model of archlab: a mapping of settings is expected")
+    if "figures" in body:
+        body = body.get("config")
+    if isinstance(body, dict) and "defaults" not in body and isinstance(body.get("model"), dict):
+        return _dump(_as_preset(body["model"]))
+    if isinstance(body, dict) and "defaults" not in body and "d_model" in body:
+        return _dump(_as_preset(body))
+    if not isinstance(body, dict) or "defaults" not in body:
+        raise RequestError(f"{path}: is no model of archlab: it has neither `defaults` nor `model` nor `d_model`")
+    return text
+
+
+def _read_yaml(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(_one_line(error)) from None
+
+
+def _dump(preset: dict[str, Any]) -> str:
+    return json.dumps(preset)  # JSON is YAML
+
+
+def _as_preset(model: dict[str, Any]) -> dict[str, Any]:
+    """A composed model as a preset: its choices become defaults, so that an override can swap them."""
+    preset = dict(model)
+    defaults: list[Any] = []
+    for axis in AXES:
+        block = model.get(axis)
+        if isinstance(block, dict) and isinstance(block.get("choice"), str):
+            defaults.append({axis: block["choice"]})
+            preset[axis] = {key: value for key, value in block.items() if key != "choice"}
+    return {"defaults": [*defaults, "_self_"], **preset}
+
+
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """The composed config as plain data. Raises ConfigError for what Hydra cannot compose."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with hydra_errors(), initialize_config_dir(str(presets.conf_dir()), version_base="1.3", job_name="archlab"):
+        config = OmegaConf.to_container(hydra_compose("config", normalise(overrides)), resolve=True)
+    return {str(key): value for key, value in config.items()}  # type: ignore[union-attr]
+
+
+@contextlib.contextmanager
+def hydra_errors() -> Iterator[None]:
+    """Turn what Hydra, OmegaConf and YAML raise into one clear message."""
+    try:
+        yield
+    except ArchlabError:
+        raise
+    except Exception as error:
+        known = translate(error)
+        if known is None:
+            raise
+        raise known from error
+
+
+def translate(error: Exception) -> RequestError | None:
+    """The request error behind an exception of Hydra, OmegaConf or YAML; None for any other."""
+    module = type(error).__module__.split(".")[0]
+    missing = getattr(error, "missing_cfg_file", None)
+    if missing is not None:
+        return _missing_choice(str(missing), getattr(error, "options", None) or [])
+    cause = error.__cause__ if module == "hydra" else None
+    if module == "hydra" and cause is not None and type(cause).__module__.split(".")[0] in ("omegaconf", "yaml"):
+        return translate_text(error, cause)
+    if module in ("hydra", "omegaconf", "yaml", "antlr4"):
+        return translate_text(error, None)
+    return None
+
+
+def _missing_choice(missing: str, options: Sequence[str]) -> RequestError:
+    group, _, name = missing.rpartition("/")
+    near = nearest(name, options)
+    return ConfigError(
+        group, f"no choice {name!r}", value=name, valid=sorted(options), nearest=f"{group}={near}" if near else None
+    )
+
+
+def translate_text(error: Exception, cause: BaseException | None) -> RequestError:
+    """Hydra's message in one line, with the nearest setting where it names one that is not there."""
+    key = re.search(r"Could not override '([^']+)'", str(error))
+    if key:
+        known = ["model", *(f"model/{axis}" for axis in AXES), "workload", "bench", "device", "seed", "verify"]
+        return ConfigError(key[1], "no such setting or group", valid=known, nearest=nearest(key[1], known))
+    text = _one_line(error)
+    return RequestError(text if cause is None else f"{text} ({_one_line(cause)})")
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).replace("++", "").split())
+    return re.sub(r"\s*(full_key|object_type|reference_type)[:=]\S*", "", text)
+
+
+if __name__ == "__main__":
+    presets.write({name: compose([f"model={name}"])["model"] for name in presets.names()})

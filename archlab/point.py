@@ -1,0 +1,85 @@
+"""One run: read the request, cost it on paper, check it against the module, time it, make the record."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import sys
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import archlab
+from archlab.cost.figures import exact_figures
+from archlab.decoder.describe import composition
+from archlab.errors import ArchlabError, RequestError
+from archlab.record import Figure, Record
+from archlab.request import Request, read_request
+
+Progress = Callable[[str, float], None]
+
+
+def run_point(
+    config: Mapping[str, Any], overrides: Sequence[str], typed: Collection[str], on_progress: Progress | None = None
+) -> Record:
+    """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status."""
+    request = read_request(config, typed)
+    record = _blank(config, overrides)
+    record.notes = list(request.notes)
+    record.composition = composition(request.spec)
+    record.figures = exact_figures(request.spec, request.workload)
+    try:
+        _check(record, request)
+        _time(record, request, on_progress)
+    except ArchlabError as error:
+        record.status, record.reason = "failed", str(error)
+    except Exception as error:
+        record.status, record.reason = "failed", f"{type(error).__name__}: {error}"
+        record.notes.append(traceback.format_exc())
+    return record
+
+
+def invalid_point(config: Mapping[str, Any], overrides: Sequence[str], error: RequestError) -> Record:
+    """The record of a point of a sweep that cannot be composed."""
+    record = _blank(config, overrides)
+    record.status, record.reason = "invalid", str(error)
+    return record
+
+
+def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:
+    environment = {"archlab": archlab.__version__, "python": platform.python_version(), "platform": sys.platform}
+    plain = {key: value for key, value in config.items() if key != "hydra"}
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+    return Record(config=plain, overrides=list(overrides), environment=environment, created=now)
+
+
+def _check(record: Record, request: Request) -> None:
+    if not request.run.verify:
+        return
+    from archlab.verify import verify
+
+    record.checks = verify(request.spec, request.workload.cache_dtype)
+    wrong = [check["name"] for check in record.checks if not check["ok"]]
+    if wrong:
+        record.status, record.reason = "failed", f"the built module differs from the closed form: {', '.join(wrong)}"
+
+
+def _time(record: Record, request: Request, on_progress: Progress | None) -> None:
+    if not request.bench.phases:
+        return
+    from archlab.bench import run as bench
+
+    measured, environment = bench.run(
+        request.spec, request.workload, request.bench, request.run.device, request.run.seed, on_progress
+    )
+    record.figures |= measured
+    record.environment |= environment
+    _take_status(record, measured)
+
+
+def _take_status(record: Record, measured: Mapping[str, Figure]) -> None:
+    """A phase that could not be timed makes the run not ok; the first such phase says why."""
+    for name, figure in measured.items():
+        if figure.status != "ok" and record.ok:
+            phase = name.split("_")[0]
+            record.status, record.reason = figure.status, f"{phase}: {figure.reason}"

@@ -1,0 +1,57 @@
+"""What one run was asked for: the whole composed config, read and checked, as specs and options."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from archlab.decoder.resolve import resolve
+from archlab.decoder.spec import DecoderSpec
+from archlab.errors import ConfigError, unknown_key
+from archlab.options import option, options_of, read_plain
+from archlab.workload import BenchOptions, Workload
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What belongs to the run rather than to the model."""
+
+    device: str = option("auto", "auto, cpu, cuda, cuda:0, mps")
+    seed: int = option(0, "of the weights and of the tokens that are timed", ge=0)
+    verify: bool = option(True, "build the module on the meta device and compare it with the closed form")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked request. notes: what had to be dropped to compose it."""
+
+    spec: DecoderSpec
+    workload: Workload
+    bench: BenchOptions
+    run: RunOptions
+    notes: list[str]
+
+
+def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Request:
+    """Read a composed config. typed: dotted keys that the user set. Raises ConfigError."""
+    groups = {"model", "workload", "bench"}
+    own = {key: value for key, value in config.items() if key not in groups and key != "hydra"}
+    for key in own:
+        if key not in options_of(RunOptions):
+            raise unknown_key(key, [*groups, *options_of(RunOptions)])
+    for group in groups & config.keys():
+        if not isinstance(config[group], Mapping):
+            raise ConfigError(group, f"{config[group]!r} is not a group of settings", value=config[group])
+    if "model" not in config:
+        raise ConfigError("model", "is required")
+    resolved = resolve(config["model"], [key for key in typed if key.startswith("model.")])
+    workload: Workload = read_plain(Workload, config.get("workload", {}), "workload")
+    workload.check(resolved.spec)
+    return Request(
+        spec=resolved.spec,
+        workload=workload,
+        bench=read_plain(BenchOptions, config.get("bench", {}), "bench"),
+        run=read_plain(RunOptions, own, ""),
+        notes=resolved.notes,
+    )

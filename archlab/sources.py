@@ -1,0 +1,65 @@
+"""The models that a command line names: presets, YAML files, run folders and records, each with its overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from archlab import presets
+from archlab import record as records
+from archlab.compose import preset, request
+from archlab.cost.figures import exact_figures
+from archlab.decoder.describe import composition
+from archlab.errors import RequestError
+from archlab.record import Record
+from archlab.request import Request
+
+
+def gather(words: Sequence[str]) -> list[Record]:
+    """A record for each model: the overrides after a name belong to it. Run folders bring what was measured."""
+    return [record for source, overrides in _groups(words) for record in _records(source, overrides)]
+
+
+def _groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
+    groups: list[tuple[str, list[str]]] = []
+    for word in words:
+        if word.startswith("-"):
+            raise RequestError(f"no option {word}")
+        if "=" not in word.split("/")[-1] and not word.startswith("~") and "=" not in word:
+            groups.append((word, []))
+        elif groups:
+            groups[-1][1].append(word)
+        else:
+            raise RequestError(f"{word}: an override stands before any model")
+    return groups
+
+
+def _records(source: str, overrides: list[str]) -> list[Record]:
+    path = Path(source)
+    if not overrides and path.exists() and (path.is_dir() or path.suffix == ".json") and source not in presets.names():
+        found = list(records.collect(path)) if path.is_dir() else [records.load(path)]
+        if not found:
+            raise RequestError(f"{source}: no {records.FILE} at or under this folder")
+        return found
+    return [on_paper(request(source, overrides), overrides)]
+
+
+def on_paper(asked: Request, overrides: Sequence[str] = ()) -> Record:
+    """The record of a model that was only costed: exact figures, nothing built, nothing written."""
+    return Record(
+        config={"model": {"name": asked.spec.name}},
+        overrides=list(overrides),
+        notes=asked.notes,
+        composition=composition(asked.spec),
+        figures=exact_figures(asked.spec, asked.workload),
+    )
+
+
+def preset_records() -> list[Record]:
+    """Every preset, on paper."""
+    found = []
+    for name in presets.names():
+        record = on_paper(request(name))
+        record.config["model"] = preset(name)
+        found.append(record)
+    return found
