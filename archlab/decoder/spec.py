@@ -12,6 +12,7 @@ from archlab.components.ffn.spec import FeedForward
 from archlab.components.head.spec import Head
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
+from archlab.errors import RequestError
 from archlab.options import Spec
 
 MAX_LAYERS = 10_000
@@ -70,3 +71,8 @@ class DecoderSpec:
         positions = [self.position, *(layer.position for layer, _ in self.layer_kinds)]
         ends = [p.max_length for p in positions if p.max_length is not None]
         return min(ends, default=None)
+
+    def check_length(self, length: int) -> None:
+        """Raise RequestError where a run of `length` tokens in all goes past the positions' end."""
+        if self.max_length is not None and length > self.max_length:
+            raise RequestError(f"positions end at {self.max_length} tokens; {length} were asked for")

@@ -1,0 +1,53 @@
+"""The position-wise feed-forward network, plain or gated."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from archlab.components.dropout.spec import Dropout
+from archlab.components.ffn import spec as specs
+from archlab.registry import implements
+
+
+def relu2(x: Tensor) -> Tensor:
+    """max(0, x)^2. So et al. 2021 (Primer)."""
+    return F.relu(x).square()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "relu2": relu2,
+}
+
+
+@implements(specs.FeedForward)
+class FeedForward(nn.Module):
+    """down(act(up(x))), or down(act(gate(x)) * up(x)) with gate and up in one matrix, gate first. Shazeer 2020."""
+
+    def __init__(self, spec: specs.FeedForward, dropout: Dropout) -> None:
+        super().__init__()
+        self.act = ACTIVATIONS[spec.activation]
+        self.gated = spec.gated
+        if spec.gated:
+            self.gate_up = nn.Linear(spec.d_model, 2 * spec.d_ff, bias=spec.bias)
+        else:
+            self.up = nn.Linear(spec.d_model, spec.d_ff, bias=spec.bias)
+        self.down = nn.Linear(spec.d_ff, spec.d_model, bias=spec.bias)
+        self.dropout = nn.Dropout(dropout.ffn)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, n, d_model] -> [B, n, d_model]."""
+        return self.dropout(self.down(self._middle(x)))
+
+    def _middle(self, x: Tensor) -> Tensor:
+        if not self.gated:
+            return self.act(self.up(x))
+        gate, up = self.gate_up(x).chunk(2, -1)
+        return self.act(gate) * up

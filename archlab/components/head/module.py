@@ -1,0 +1,49 @@
+"""What the last hidden state becomes. A tied head owns no weight: it is handed the token embedding's at each call,
+
+so that the tie survives the meta device, copies and casts, and each parameter is counted once.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from archlab.components.head import spec as specs
+from archlab.registry import implements
+
+
+class _Projection(nn.Module):
+    """weight [outputs, d_model] unless tied, bias [outputs] where there is one; set by `init_weights`."""
+
+    def __init__(self, width: int, d_model: int, own_weight: bool, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width, d_model)) if own_weight else None
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+
+@implements(specs.LanguageHead)
+class LanguageHead(_Projection):
+    """Logits over the vocabulary, through the token embedding when tied. Press and Wolf 2017."""
+
+    def __init__(self, spec: specs.LanguageHead) -> None:
+        super().__init__(spec.width, spec.d_model, not spec.tied, spec.bias)
+        self.logit_scale = spec.logit_scale
+
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
+        """x [B, n, d_model], embedding [vocab_size, d_model] -> [B, n, vocab_size]."""
+        logits = F.linear(x, embedding if self.weight is None else self.weight, self.bias)
+        return logits if self.logit_scale == 1.0 else logits * self.logit_scale
+
+
+@implements(specs.TaskHead)
+class TaskHead(_Projection):
+    """Classes or numbers."""
+
+    def __init__(self, spec: specs.TaskHead) -> None:
+        super().__init__(spec.width, spec.d_model, True, spec.bias)
+
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
+        """x [B, n, d_model] -> [B, n, n_outputs]; the embedding is not used."""
+        assert self.weight is not None
+        return F.linear(x, self.weight, self.bias)

@@ -1,0 +1,85 @@
+"""From a spec to a module with weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from archlab.cost.params import PARTS
+from archlab.decoder.dtype import torch_dtype
+from archlab.decoder.module import Decoder
+from archlab.decoder.spec import DecoderSpec
+from archlab.errors import RequestError
+
+INIT_STD = 0.02
+RESIDUAL_OUTPUTS = ("attention.o.weight", "ffn.down.weight")
+
+
+def build(
+    spec: DecoderSpec,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype = torch.float32,
+    weights: Any = None,
+    seed: int = 0,
+) -> Decoder:
+    """The module of a spec with random weights (see `init_weights`), in training mode as torch builds modules.
+
+    device: `meta` gives shapes without storage. dtype: a torch dtype or its name (`bf16`, `fp32`, ..). weights: not
+    available yet. seed: of the weights; torch's global random state is left as it was. Raises RequestError.
+    """
+    if weights is not None:
+        raise RequestError("weights cannot be loaded yet: leave weights out for random ones")
+    target = _device(device)
+    with torch.device("meta"):
+        decoder = Decoder(spec)
+    decoder.to(torch_dtype(dtype))
+    if target.type != "meta":
+        decoder.to_empty(device=target)
+        init_weights(decoder, seed)
+    return decoder
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        target = torch.device(device)
+        torch.empty(0, device=target)
+    except (RuntimeError, AssertionError) as error:
+        raise RequestError(f"device {str(device)!r} is not available: {str(error).splitlines()[0]}") from None
+    return target
+
+
+@torch.no_grad()
+def init_weights(decoder: Decoder, seed: int = 0) -> None:
+    """Weights as GPT-2 has them: normal with standard deviation 0.02, biases 0, norms the identity.
+
+    The projections that write to the residual stream have 0.02 / sqrt(2 layers). Radford et al. 2019, section 2.3.
+    """
+    generator = torch.Generator(decoder.embedding.weight.device).manual_seed(seed)
+    for name, parameter in decoder.named_parameters():
+        if parameter.dim() > 1:
+            shrink = (2 * decoder.spec.n_layers) ** -0.5 if name.endswith(RESIDUAL_OUTPUTS) else 1.0
+            parameter.normal_(0.0, INIT_STD * shrink, generator=generator)
+        else:
+            parameter.zero_()
+    for name, module in decoder.named_modules():
+        if name.endswith("norm") and hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+
+
+def parameters_by_part(decoder: Decoder) -> dict[str, int]:
+    """Parameters of the built module, each once, under the parts of `archlab.cost.params`."""
+    counts = dict.fromkeys(PARTS, 0)
+    for name, parameter in decoder.named_parameters():
+        counts[_part(name)] += parameter.numel()
+    return counts
+
+
+def _part(name: str) -> str:
+    owners = name.split(".")[:-1]
+    if any(owner.endswith("norm") for owner in owners):
+        return "norms"
+    parts = {"embedding": "embedding", "positions": "positions", "head": "lm_head"}
+    if owners[0] in parts:
+        return parts[owners[0]]
+    return owners[2] if owners[2] in PARTS else "other"

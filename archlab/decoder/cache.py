@@ -1,0 +1,106 @@
+"""The KV cache: static, preallocated, one set of tensors a layer as its attention's spec says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from archlab.components.span import Span, TensorSpan
+from archlab.decoder.dtype import torch_dtype
+from archlab.decoder.spec import DecoderSpec
+from archlab.errors import RequestError
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """One layer's tensors, [B, heads, length, width] each, and where the tokens of this pass go."""
+
+    tensors: Mapping[str, Tensor]
+    span: Span | TensorSpan
+
+    def store(self, **new: Tensor) -> list[Tensor]:
+        """Write each [B, heads, n, width]; what is held under the same names, in the same order.
+
+        Gradients stop here: a cache is for running a model, not for training it.
+        """
+        return [self.span.write(self.tensors[name], tensor.detach()) for name, tensor in new.items()]
+
+
+class KVCache:
+    """Room for `length` tokens of `batch` sequences in every layer.
+
+    position: int64 scalar tensor, the tokens held. In eager mode a number beside it lets reads stop at the last live
+    token; where torch.compile traces, or with `static` (CUDA graphs), only the tensor is used and reads are masked.
+    `layers[i]` maps a tensor's name to the tensor. `nbytes` is exactly their bytes.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        batch: int,
+        length: int,
+        dtype: str | torch.dtype = torch.float32,
+        device: str | torch.device = "cpu",
+        *,
+        static: bool = False,
+    ) -> None:
+        if batch < 1 or length < 1:
+            raise RequestError(f"a KV cache needs a batch and a length of 1 or more, not {batch} and {length}")
+        self.batch, self.length, self.static = batch, length, static
+        self.dtype, self.device = torch_dtype(dtype), torch.device(device)
+        self.layers = [
+            {
+                kept.name: torch.zeros(batch, kept.heads, length, kept.width, dtype=self.dtype, device=self.device)
+                for kept in layer.attention.cache()
+            }
+            for layer in spec.layers
+        ]
+        self.position = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._held: int | None = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for layer in self.layers for tensor in layer.values())
+
+    @property
+    def held(self) -> int:
+        """Tokens held, as a number; asks the device where only it knows."""
+        if self._held is None:
+            self._held = int(self.position.item())
+        return self._held
+
+    @property
+    def by_tensor(self) -> bool:
+        """Whether the position is known only as a tensor."""
+        return self.static or torch.compiler.is_compiling()
+
+    def check_room(self, count: int) -> None:
+        """Raise RequestError where `count` more tokens do not fit."""
+        if self.held + count > self.length:
+            raise RequestError(
+                f"the KV cache has room for {self.length} tokens and holds {self.held}; {count} more do not fit"
+            )
+
+    def span(self, count: int) -> Span | TensorSpan:
+        """Where the next `count` tokens stand. Raises RequestError where a number shows that they do not fit."""
+        if self.by_tensor:
+            return TensorSpan(self.position + torch.arange(count, device=self.device), self.length)
+        self.check_room(count)
+        return Span(self.held, count)
+
+    def layer(self, index: int, span: Span | TensorSpan) -> LayerCache:
+        """One layer's tensors, to be written at `span`."""
+        return LayerCache(self.layers[index], span)
+
+    def advance(self, count: int) -> None:
+        """Count tokens that every layer has stored."""
+        self._held = None if self.by_tensor else self.held + count
+        self.position.add_(count)
+
+    def reset(self) -> None:
+        """Hold nothing; the tensors stay where they are."""
+        self.position.zero_()
+        self._held = 0

@@ -1,0 +1,114 @@
+"""The real model: a torch module built from a DecoderSpec, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from archlab.components.attention.module import Step
+from archlab.components.block.module import scaled
+from archlab.components.norm.module import make_norm
+from archlab.components.position.module import NoPosition, make_position
+from archlab.components.span import Span, TensorSpan
+from archlab.decoder.cache import KVCache
+from archlab.decoder.generate import generate
+from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.errors import RequestError
+from archlab.registry import module_class
+
+
+class Decoder(nn.Module):
+    """A decoder-only language model. `archlab.build` makes one and sets its weights.
+
+    positions: the distinct position modules, the model's own first; layers with the same choice share one.
+    """
+
+    positions: Sequence[NoPosition]
+
+    def __init__(self, spec: DecoderSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.embedding = nn.Embedding(spec.vocab_size, spec.d_model)
+        positions, self.position_of = _positions(spec)
+        self.positions = nn.ModuleList(positions)  # type: ignore[assignment]
+        self.embedding_dropout = nn.Dropout(spec.dropout.embedding)
+        self.layers = nn.ModuleList(_layer(layer, spec.d_model) for layer in spec.layers)
+        self.final_norm = make_norm(spec.norm, spec.d_model) if spec.block.final_norm else nn.Identity()
+        self.output_dropout = nn.Dropout(spec.dropout.output)
+        self.head = module_class("head", spec.head)(spec.head)
+
+    def forward(self, ids: Tensor, cache: KVCache | None = None, last_only: bool = False) -> Tensor:
+        """Token ids [B, n] -> logits [B, n, V], or [B, 1, V] with last_only; a task head gives [B, n_outputs].
+
+        cache: holds the tokens before these, and these afterwards; `cache.reset()` starts anew. Raises RequestError,
+        before anything is launched, where the run is longer than the positions or the cache go.
+        """
+        span = self._span(ids, cache)
+        x = self._embed(ids, span)
+        for layer, step in zip(self.layers, self._steps(span, cache, ids), strict=True):
+            x = layer(x, step)
+        if cache is not None:
+            cache.advance(ids.shape[1])
+        one_row = self.spec.head.last_token_only
+        x = self.final_norm(x[:, -1:] if last_only or one_row else x)
+        y: Tensor = self.head(self.output_dropout(x), self.embedding.weight)
+        return y[:, 0] if one_row else y
+
+    def generate(self, ids: Tensor, new: int, **options: Any) -> Tensor:
+        """`archlab.decoder.generate.generate` of this model."""
+        return generate(self, ids, new, **options)
+
+    def _span(self, ids: Tensor, cache: KVCache | None) -> Span | TensorSpan:
+        if ids.dim() != 2 or 0 in ids.shape:
+            raise RequestError(f"ids are {list(ids.shape)}, not [batch, tokens] with one token or more")
+        batch, count = ids.shape
+        if cache is not None and cache.batch != batch:
+            raise RequestError(f"the KV cache holds {cache.batch} sequences; {batch} were given")
+        span = Span(0, count) if cache is None else cache.span(count)
+        end = span.end if isinstance(span, Span) else span.length
+        self.spec.check_length(end)
+        for position in self.positions:
+            position.reach(count if cache is None else cache.length)
+        return span
+
+    def _embed(self, ids: Tensor, span: Span | TensorSpan) -> Tensor:
+        """Token and position embedding, [B, n, d_model]; dropout once, on the sum."""
+        x = scaled(self.embedding(ids), self.spec.block.embedding_scale)
+        return self.embedding_dropout(self.positions[0].embed(x, span))
+
+    def _steps(self, span: Span | TensorSpan, cache: KVCache | None, ids: Tensor) -> list[Step]:
+        """What each layer's attention is told of this pass; angles and mask are looked up once."""
+        rotations = [position.rotation(span) for position in self.positions]
+        mask = span.mask(ids.device)
+        return [
+            Step(rotations[kind], mask, None if cache is None else cache.layer(index, span))
+            for index, kind in enumerate(self.position_of)
+        ]
+
+
+def _layer(spec: LayerSpec, width: int) -> nn.Module:
+    attention = module_class("attention", spec.attention)(spec.attention, spec.dropout)
+    ffn = module_class("ffn", spec.ffn)(spec.ffn, spec.dropout)
+    layer: nn.Module = module_class("block", spec.block)(spec.block, spec.norm, width, attention, ffn)
+    return layer
+
+
+def _positions(spec: DecoderSpec) -> tuple[list[NoPosition], list[int]]:
+    """The distinct position modules, the model's own first, and which of them each layer asks."""
+    kinds: dict[Any, int] = {}
+    modules: list[NoPosition] = []
+    asked = []
+    for position, head_dim in _wanted(spec):
+        kind = (position, position.rotary_dim(head_dim))
+        if kind not in kinds:
+            kinds[kind] = len(modules)
+            modules.append(make_position(position, head_dim, spec.context))
+        asked.append(kinds[kind])
+    return modules, asked[1:]
+
+
+def _wanted(spec: DecoderSpec) -> list[tuple[Any, int]]:
+    own = (spec.position, spec.layers[0].attention.head_dim)
+    return [own, *((layer.position, layer.attention.head_dim) for layer in spec.layers)]
