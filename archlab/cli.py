@@ -166,7 +166,7 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 0
     except Exception as error:
         if isinstance(error, typer.Abort):

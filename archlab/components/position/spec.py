@@ -243,16 +243,20 @@ class Llama3Rope(Rope):
 class LongRope(FixedLengthRope):
     """A divisor a pair, one list for short runs and one for long. Ding et al. 2024 (LongRoPE)."""
 
-    short_factor: tuple[float, ...] = option(help="a divisor a pair, up to the original context", gt=0)
-    long_factor: tuple[float, ...] = option(help="a divisor a pair, past the original context", gt=0)
+    original_context: int = option(help="context it was trained at", auto="context / 4", ge=1)
+    short_factor: tuple[float, ...] | None = option(
+        None, "a divisor a pair, up to the original context; null: 1 for every pair", gt=0
+    )
+    long_factor: tuple[float, ...] | None = option(
+        None, "a divisor a pair, past the original context; null: context / original_context for every pair", gt=0
+    )
     attention_factor: float = option(
         help="multiplies cos and sin", auto="sqrt(1 + ln(context / original) / ln(original))", gt=0
     )
 
     @classmethod
     def derive(cls, values: dict[str, Any]) -> None:
-        super().derive(values)
-        original = values["original_context"]
+        original = values.setdefault("original_context", max(1, values["context"] // 4))
         stretch = values["context"] / original
         longer = stretch > 1 and original > 1
         values.setdefault("attention_factor", math.sqrt(1 + math.log(stretch) / math.log(original)) if longer else 1.0)
@@ -260,18 +264,19 @@ class LongRope(FixedLengthRope):
     def check_head(self, head_dim: int) -> None:
         super().check_head(head_dim)
         pairs = self.rotary_dim(head_dim) // 2
-        for name in ("short_factor", "long_factor"):
-            given = len(getattr(self, name))
-            if given != pairs:
-                raise ConfigError(name, f"has {given} numbers; a head of {head_dim} has {pairs} rotated pairs")
+        for name, given in (("short_factor", self.short_factor), ("long_factor", self.long_factor)):
+            if given is not None and len(given) != pairs:
+                raise ConfigError(name, f"has {len(given)} numbers; a head of {head_dim} has {pairs} rotated pairs")
 
     def amplitude(self) -> float:
         return self.attention_factor
 
     def frequencies(self, rotary_dim: int, length: int) -> list[float]:
+        plain = super().frequencies(rotary_dim, length)
         long = (self.rope_length or length) > self.original_context
-        divisors = self.long_factor if long else self.short_factor
-        return [w / d for w, d in zip(super().frequencies(rotary_dim, length), divisors, strict=True)]
+        even = (max(1.0, self.context / self.original_context) if long else 1.0,) * len(plain)
+        divisors = (self.long_factor if long else self.short_factor) or even
+        return [w / d for w, d in zip(plain, divisors, strict=True)]
 
 
 for _name, _spec, _summary, _formula in (

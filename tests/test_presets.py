@@ -1,0 +1,112 @@
+"""Presets against published models: totals, parts and cache bytes of tests/data/facts, to the unit."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import archlab
+from archlab import presets
+from archlab.compose import compose, preset
+
+FACTS = Path(__file__).parent / "data" / "facts"
+NAMED = sorted(file.stem for file in FACTS.glob("*.json"))
+
+
+@pytest.fixture(scope="module", params=NAMED)
+def fact(request):
+    return json.loads((FACTS / f"{request.param}.json").read_text())
+
+
+def test_parameters_equal_the_fact(fact):
+    counts = archlab.parameters(archlab.load(fact["name"]))
+    assert counts.total == fact["params_total"]
+    assert counts.active == fact["params_active"]
+    assert counts.non_embedding == fact["params_non_embedding"]
+    assert counts.by_part == fact["params_by_part"]
+    assert counts.tied == fact["tied"]
+
+
+def test_kv_bytes_equal_the_fact(fact):
+    cost = archlab.kv_cache(archlab.load(fact["name"]), batch=1, context=1, dtype="bf16")
+    assert cost.bytes_per_token == fact["kv_bytes_per_token_bf16"]
+
+
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [
+        ("gpt2-large", 774_030_080),  # openai-community/gpt2-large
+        ("minimind", 63_912_192),
+        ("minimind-yarn", 63_912_192),
+        ("minimind-first", 25_829_888),  # MiniMind2-Small
+    ],
+)
+def test_totals_known_from_elsewhere(name, total):
+    assert archlab.parameters(archlab.load(name)).total == total
+
+
+@pytest.mark.parametrize(("attention", "expected"), [("gqa", 25_165_824), ("mha", 50_331_648), ("mqa", 6_291_456)])
+def test_minimind_cache_at_2048_tokens_in_fp16(attention, expected):
+    spec = archlab.load("minimind", f"model/attention={attention}")
+    assert archlab.kv_cache(spec, batch=1, context=2048, dtype="fp16").bytes == expected
+
+
+def test_a01_tied_head_counts_once():
+    counts = archlab.parameters(archlab.load("gpt2"))
+    assert (counts.total, counts.by_part["embedding"], counts.by_part["lm_head"]) == (124_439_808, 38_597_376, 0)
+
+
+def test_a02_definitions_of_gpt2_small():
+    counts = archlab.parameters(archlab.load("gpt2"))
+    assert counts.non_embedding == 85_056_000
+    bare = archlab.load(
+        "gpt2",
+        *(f"model.attention.{projection}_bias=false" for projection in "qkvo"),
+        "model.ffn.bias=false",
+        "model.norm.bias=false",
+    )
+    counts = archlab.parameters(bare)
+    assert counts.total == 124_337_664
+    assert counts.total - counts.by_part["positions"] == 123_551_232
+    assert counts.by_part["attention"] + counts.by_part["ffn"] == 84_934_656
+
+
+def test_a08_query_projection_wider_than_the_model():
+    spec = archlab.load("qwen3-0.6b", "model.d_model=2560", "model.attention.n_heads=32")
+    tensors = spec.layers[0].attention.params()
+    assert (tensors["q"], tensors["k"], tensors["o"]) == (10_485_760, 2_621_440, 10_485_760)
+
+
+def test_h01_gpt2_forward_flops():
+    bare = archlab.load(
+        "gpt2", *(f"model.attention.{projection}_bias=false" for projection in "qkvo"), "model.ffn.bias=false"
+    )
+    assert archlab.flops(bare, batch=1, prompt=1024, new=0).prefill == 291_648_307_200
+
+
+def test_h02_the_head_counts_tied_or_not():
+    tied = archlab.flops(archlab.load("gpt2"), prompt=1, new=0).by_part["lm_head"]
+    untied = archlab.flops(archlab.load("gpt2", "model/head=untied"), prompt=1, new=0).by_part["lm_head"]
+    assert tied == untied == 77_194_752
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_ready_presets_are_what_hydra_composes(name):
+    assert presets.ready(name) is not None, "run `python -m archlab.compose` after a change under conf/model/"
+    assert presets.ready(name) == compose([f"model={name}"])["model"]
+
+
+def test_an_edited_yaml_is_composed_not_read_from_the_ready_file(monkeypatch):
+    monkeypatch.setattr(presets, "conf_hash", lambda: "edited")
+    presets._all_ready.cache_clear()
+    try:
+        assert presets.ready("gqa") is None
+        assert preset("gqa")["attention"]["n_kv_heads"] == 2
+    finally:
+        presets._all_ready.cache_clear()
+
+
+def test_every_preset_is_named_after_its_file_and_says_where_it_comes_from():
+    for name in presets.names():
+        assert preset(name)["name"] == name
+        assert preset(name)["about"]

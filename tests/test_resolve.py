@@ -1,0 +1,154 @@
+"""From a plain config to a spec: swaps that do not bleed, patterns of layers, and every way to be wrong."""
+
+import copy
+
+import pytest
+
+import archlab
+from archlab.compose import preset
+from archlab.decoder.resolve import resolve
+from archlab.errors import ConfigError
+from archlab.registry import AXES, choices
+
+
+def changed(name="minimind", **blocks):
+    model = copy.deepcopy(preset(name))
+    for key, value in blocks.items():
+        model[key] = {**model[key], **value} if isinstance(value, dict) else value
+    return model
+
+
+@pytest.mark.parametrize(("attention", "kv_heads"), [("mha", 8), ("gqa", 4), ("mqa", 1)])
+def test_swapping_attention_never_bleeds(attention, kv_heads):
+    spec = archlab.load("minimind", f"model/attention={attention}")
+    assert spec.layers[0].attention.n_kv_heads == kv_heads
+    assert spec.layers[0].attention.head_dim == 96
+
+
+def test_a_dropped_option_is_reported():
+    resolved = resolve(changed(position={"choice": "learned"}))
+    assert resolved.notes == ["dropped model.position.base = 1000000.0: learned has no such option"]
+
+
+def test_a_typed_option_that_the_choice_lacks_is_an_error():
+    with pytest.raises(ConfigError, match=r"model\.attention\.n_kv_heads: mha fixes it") as caught:
+        archlab.load("minimind", "model/attention=mha", "model.attention.n_kv_heads=4")
+    assert "gqa" in str(caught.value)
+
+
+def test_a_typed_width_replaces_the_presets_rule():
+    assert archlab.load("minimind", "model.ffn.d_ff=2000").layers[0].ffn.d_ff == 2000
+    assert archlab.load("llama-2-7b", "model.ffn.rule=8/3").layers[0].ffn.d_ff == 10944
+
+
+@pytest.mark.parametrize(
+    ("d_model", "rule", "multiple", "d_ff"),
+    [
+        (768, "4x", 64, 3072),
+        (768, "8/3", 64, 2048),
+        (768, "pi", 64, 2432),
+        (512, "4x", 64, 2048),
+        (512, "8/3", 64, 1408),
+        (512, "pi", 64, 1664),
+        (5120, "8/3", 256, 13824),  # Llama 2 13B
+        (4096, "8/3", 256, 11008),  # Llama 2 7B
+    ],
+)
+def test_e01_width_rules(d_model, rule, multiple, d_ff):
+    ffn = (
+        archlab.load("mha", f"model.d_model={d_model}", f"model.ffn.rule={rule}", f"model.ffn.multiple={multiple}")
+        .layers[0]
+        .ffn
+    )
+    assert ffn.d_ff == d_ff
+
+
+def test_e08_gated_at_8_thirds_equals_plain_at_4x():
+    gated = archlab.load("mha", "model.d_model=768", "model.ffn.rule=8/3").layers[0].ffn
+    plain = archlab.load("mha", "model.d_model=768", "model/ffn=gelu").layers[0].ffn
+    assert sum(gated.params().values()) == sum(plain.params().values()) == 4_718_592
+
+
+def test_d07_seven_heads_two_kv_heads_names_the_valid_ones():
+    with pytest.raises(ConfigError) as caught:
+        archlab.load("gqa", "model.d_model=224", "model.attention.n_heads=7", "model.attention.n_kv_heads=2")
+    assert caught.value.valid == [1, 7]
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 7, 8, 12, 20, 25, 32, 64, 71])
+def test_gqa_without_kv_heads_groups_about_four(heads):
+    kv = archlab.load("mha", "model/attention=gqa", f"model.attention.n_heads={heads}", "model.attention.head_dim=8")
+    assert heads % kv.layers[0].attention.n_kv_heads == 0
+
+
+def test_a_pattern_repeats_and_equal_layers_are_one_object():
+    pattern = [{"attention": {"n_kv_heads": 2}, "repeat": 3}, {"position": {"choice": "none"}}]
+    spec = resolve(changed(layers=pattern, n_layers=9)).spec
+    assert [layer.attention.n_kv_heads for layer in spec.layers] == [2, 2, 2, 4, 2, 2, 2, 4, 2]
+    assert [layer.position.choice for layer in spec.layers][3:8:4] == ["none", "none"]
+    assert [indices for _, indices in spec.layer_kinds] == [(0, 1, 2, 4, 5, 6, 8), (3, 7)]
+
+
+def test_totals_of_a_pattern_are_sums_over_its_layers():
+    pattern = [{"attention": {"n_kv_heads": 1}}, {"ffn": {"d_ff": 64, "rule": None}}]
+    spec = resolve(changed(layers=pattern)).spec
+    one = archlab.parameters(resolve(changed(layers=pattern[:1])).spec)
+    two = archlab.parameters(resolve(changed(layers=pattern[1:])).spec)
+    mixed = archlab.parameters(spec)
+    assert mixed.by_part["attention"] * 2 == one.by_part["attention"] + two.by_part["attention"]
+    assert mixed.by_part["ffn"] * 2 == one.by_part["ffn"] + two.by_part["ffn"]
+
+
+WRONG = [
+    ({"d_model": 0}, "model.d_model", "0 must be >= 1"),
+    ({"d_model": -8}, "model.d_model", "-8 must be >= 1"),
+    ({"d_model": 4.5}, "model.d_model", "not a whole number"),
+    ({"d_model": True}, "model.d_model", "not a whole number"),
+    ({"d_model": "768"}, "model.d_model", "not a whole number"),
+    ({"d_model": None}, "model.d_model", "not a whole number"),
+    ({"n_layers": 10**9}, "model.n_layers", "must be < 10001"),
+    ({"vocab_size": 0}, "model.vocab_size", "must be >= 1"),
+    ({"context": 0}, "model.context", "must be >= 1"),
+    ({"d_modl": 3}, "model.d_modl", "did you mean model.d_model"),
+    ({"norm": "layernorm"}, "model.norm", "model/norm=layernorm"),
+    ({"norm": None}, "model.norm", "needs a choice"),
+    ({"norm": {"choice": "rmsnrm"}}, "model/norm", "model/norm=rmsnorm"),
+    ({"norm": {"eps": 0}}, "model.norm.eps", "must be > 0"),
+    ({"norm": {"eps": float("nan")}}, "model.norm.eps", "not a finite number"),
+    ({"attention": {"n_heads": 0}}, "model.attention.n_heads", "must be >= 1"),
+    ({"attention": {"n_head": 8}}, "model.attention.n_head", "did you mean model.attention.n_heads"),
+    ({"attention": {"n_kv_heads": 3}}, "model.attention.n_kv_heads", "valid: 1, 2, 4, 8"),
+    ({"attention": {"head_dim": 95}}, "model.position.fraction", "even number"),
+    ({"attention": {"backend": "flsh"}}, "model.attention.backend", "sdpa"),
+    ({"position": {"fraction": 1.5}}, "model.position.fraction", "must be <= 1"),
+    ({"position": {"base": -1}}, "model.position.base", "must be > 1"),
+    ({"dropout": {"choice": "classic", "p": 1.0}}, "model.dropout.p", "must be < 1"),
+    ({"dropout": {"choice": "classic", "ffn": -0.1}}, "model.dropout.ffn", "must be >= 0"),
+    ({"ffn": {"d_ff": 100}}, "model.ffn.d_ff", "rule pi gives 2432"),
+    ({"head": {"choice": "classification", "n_outputs": 0}}, "model.head.n_outputs", "must be >= 1"),
+    ({"block": {"choice": "parallel", "n_norms": 3}}, "model.block.n_norms", "valid: 1, 2"),
+    ({"layers": []}, "model.layers", "not a list of layers"),
+    ({"layers": "all"}, "model.layers", "not a list of layers"),
+    ({"layers": [{"repeat": 0}]}, "model.layers[0].repeat", "whole number"),
+    ({"layers": [{"attn": {}}]}, "model.layers[0].attn", "no such setting"),
+    ({"layers": [{"attention": 3}]}, "model.layers[0].attention", "mapping"),
+    ({"layers": [{"attention": {"n_kv_heads": 5}}]}, "model.layers[0].attention.n_kv_heads", "valid: 1, 2, 4, 8"),
+    ({"layers": [{"position": {"choice": "none", "base": 10}}]}, "model.layers[0].position.base", "no such option"),
+]
+
+
+@pytest.mark.parametrize(("change", "key", "text"), WRONG, ids=[f"{key}-{i}" for i, (_, key, _) in enumerate(WRONG)])
+def test_a_wrong_setting_is_one_clear_error(change, key, text):
+    with pytest.raises(ConfigError) as caught:
+        resolve(changed(**change))
+    assert caught.value.key == key
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_every_choice_composes_by_itself_on_every_starting_preset(axis):
+    for name in ("gqa", "gpt2", "minimind"):
+        for choice in choices(axis):
+            spec = archlab.load(name, f"model/{axis}={choice}")
+            part = spec.head if axis == "head" else getattr(spec.layers[0], axis)
+            assert part.choice == choice
