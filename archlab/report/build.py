@@ -1,0 +1,305 @@
+"""What `archlab build` prints: one record, in sections, each saying which kind its numbers are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from archlab.cost.figures import show_indices
+from archlab.errors import ConfigError
+from archlab.record import Figure, Record
+from archlab.registry import choice
+from archlab.report.grid import Cell, Column, Grid, heading, least_width, line, show, status_cell, transposed
+from archlab.report.text import clean, digits, number, options_text, seconds, share, value_text, whole
+from archlab.units import show_bytes, show_count, show_flops
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+AXES = ("attention", "position", "ffn", "norm", "block", "head", "dropout")
+"""The axes, what tells a model most first."""
+
+TELLING = (
+    *("n_heads", "n_kv_heads", "head_dim", "qk_norm", "window", "d_ff", "rule"),
+    *("base", "factor", "original_context", "eps", "p", "n_outputs"),
+)
+"""Options that come first, and are shown even at their default."""
+
+TOTALS = ("params", "params_active", "params_non_embedding")
+PHASES = ("prefill", "decode", "train")
+TIMES = {"prefill_seconds": "TTFT", "decode_seconds_per_token": "TPOT", "train_seconds": "step"}
+
+
+def show_build(record: Record, console: Console) -> None:
+    """Print the whole record."""
+    _title(record, console)
+    _composition(record, console)
+    shown: set[str] = set()
+    for section in (_parameters, _kv_cache, _flops, _throughput):
+        shown |= section(record, console)
+    _others(record, console, shown)
+    _ending(record, console)
+
+
+def _title(record: Record, console: Console) -> None:
+    total = record.value("params")
+    params = "" if total is None else f"{whole(total)} parameters ({show_count(total)})"
+    line(console, Cell(clean(record.name), "bold"), Cell(params), status_cell(record))
+    if record.reason:
+        line(console, Cell(clean(record.reason), "" if record.ok else "red"), indent=2)
+
+
+# --- composition ------------------------------------------------------------------------------------------------------
+
+
+def _composition(record: Record, console: Console) -> None:
+    whole_model = record.composition
+    if not whole_model:
+        return
+    heading(console, "Composition")
+    grid = Grid([Column(style="dim"), Column(), Column()])
+    sizes = {name: whole_model[name] for name in ("d_model", "n_layers", "vocab_size", "context")}
+    grid.add("model", "", options_text(sizes))
+    axes = whole_model["axes"]
+    for axis in _ordered(axes, AXES):
+        grid.add(axis, clean(axes[axis]["choice"]), options_text(telling_options(axis, axes[axis])))
+    kinds = whole_model["layer_kinds"] if len(whole_model["layer_kinds"]) > 1 else []
+    for kind in kinds:
+        grid.add(*_layer_kind(kind, axes))
+    show(grid, console)
+
+
+def telling_options(axis: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice's options worth a reader's time: the telling ones first, then what is not at its default."""
+    try:
+        known = choice(axis, described["choice"]).options
+    except ConfigError:  # a third party's choice, not installed here
+        known = {}
+    options = {name: value for name, value in described.items() if name != "choice" and value is not None}
+    kept = [name for name, value in options.items() if name not in known or value != known[name].default]
+    return {name: options[name] for name in _ordered(options, TELLING) if name in TELLING or name in kept}
+
+
+def _layer_kind(kind: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[str, str, str]:
+    """What a kind of layer changes: the choice where it differs, and the options that do."""
+    changes = []
+    for axis in _ordered(kind["axes"], AXES):
+        described, base = kind["axes"][axis], axes[axis]
+        named = axis if described["choice"] == base["choice"] else f"{axis} {described['choice']}"
+        differing = {k: v for k, v in described.items() if k != "choice" and base.get(k, ...) != v}
+        changes.append(f"{clean(named)}: {options_text(differing)}" if differing else clean(named))
+    return _layers_text(show_indices(kind["layers"])), "", "; ".join(changes) or "as above"
+
+
+def _layers_text(indices: str) -> str:
+    """`layers 0-4, 6`; of many runs the first and the last: `layers 0, 2, 4, .., 62`."""
+    runs = indices.split(",")
+    return "layers " + ", ".join(runs if len(runs) <= 6 else [*runs[:3], "..", runs[-1]])
+
+
+def _ordered(names: Iterable[str], first: tuple[str, ...]) -> list[str]:
+    """Names by their place in `first`, then as they came."""
+    return sorted(names, key=lambda name: first.index(name) if name in first else len(first))
+
+
+# --- on paper ---------------------------------------------------------------------------------------------------------
+
+
+def _parameters(record: Record, console: Console) -> set[str]:
+    found = _named(record, "params.", "params_", "params", "weight_bytes")
+    if not found:
+        return set()
+    total = record.value("params") or 0
+    heading(console, "Parameters", *_kinds(found))
+    grid = Grid([Column(), Column(number=True), Column(number=True), Column(number=True)])
+    layers = {name: figure for name, figure in found.items() if name.startswith("params.layers.")}
+    for name, figure in found.items():
+        if name.startswith("params.") and name not in layers:
+            _add_part(grid, name.removeprefix("params."), figure, total)
+    for name, figure in layers.items() if len(layers) > 1 else ():
+        _add_count(grid, _layers_text(name.removeprefix("params.layers.")), figure, total, note=figure.how)
+    grid.add(*[""] * 4)
+    for name in TOTALS:
+        if name in found and (name != "params_active" or found[name].value != total):
+            _add_count(grid, name, found[name], total, note=found[name].how)
+    if "weight_bytes" in found:
+        size, short = _bytes_cells(found["weight_bytes"])
+        grid.add("weight_bytes", size._replace(unit=""), short, "", note=found["weight_bytes"].how)
+    show(grid, console)
+    _checks(record, console)
+    return set(found)
+
+
+def _add_part(grid: Grid, part: str, figure: Figure, total: float) -> None:
+    tied = figure.how.startswith("tied")
+    if tied and not figure.value:
+        grid.add(part, Cell("tied", "dim"), "", "", note=figure.how.removeprefix("tied: "))
+    elif figure.value:
+        _add_count(grid, part, figure, total, note=figure.how if tied else "")
+
+
+def _add_count(grid: Grid, label: str, figure: Figure, total: float, note: str = "") -> None:
+    value = figure.value or 0
+    grid.add(clean(label), whole(value), Cell(show_count(value), "dim"), share(value, total), note=clean(note))
+
+
+def _bytes_cells(figure: Figure) -> tuple[Cell, Cell]:
+    """All of the bytes, and the short form where it says more."""
+    if figure.value is None:
+        return Cell("-"), Cell(clean(figure.reason or figure.status), "red")
+    short = show_bytes(figure.value)
+    return Cell(whole(figure.value), unit="B"), Cell("" if short.endswith(" B") else short, "dim")
+
+
+def _checks(record: Record, console: Console) -> None:
+    """The self-check: one line each, a mismatch loud."""
+    for check in record.checks:
+        ok = bool(check.get("ok"))
+        sides = f"{value_text(check.get('expected'))} {'=' if ok else '!='} {value_text(check.get('found'))}"
+        text = f"{clean(check.get('name', 'check'))}: {sides} {'ok' if ok else 'MISMATCH'}"
+        line(console, Cell(text, "green" if ok else "bold red"), indent=2)
+
+
+def _kv_cache(record: Record, console: Console) -> set[str]:
+    found = _named(record, "kv_")
+    if not found:
+        return set()
+    workload = record.config.get("workload") or {}
+    dtype = workload.get("kv_dtype") or workload.get("dtype")
+    batch = workload.get("batch")
+    heading(console, "KV cache", *_kinds(found), f"batch {batch}" if batch else "", clean(dtype or ""))
+    grid = Grid([Column(number=True), Column(number=True), Column(number=True)])
+    for name, figure in found.items():
+        grid.add(_kv_label(name), *_bytes_cells(figure), note=_measured_note(figure))
+    show(grid, console)
+    return set(found)
+
+
+def _kv_label(name: str) -> str:
+    context = name.removeprefix("kv_bytes.")
+    if context.isdecimal():
+        return f"{int(context):,} tokens"
+    return {"kv_bytes_per_token": "per token", "kv_allocated_bytes": "allocated"}.get(name, clean(name))
+
+
+def _measured_note(figure: Figure) -> str:
+    return "" if figure.kind == "exact" else clean(f"{figure.how} ({figure.kind})")
+
+
+def _flops(record: Record, console: Console) -> set[str]:
+    found = _named(record, "flops_")
+    if not found:
+        return set()
+    shared = _shared_how(found.values())
+    heading(console, "FLOPs per token", *_kinds(found), *shared)
+    grid = Grid([Column(), Column(number=True), Column(number=True)])
+    for name, figure in found.items():
+        label = name.removeprefix("flops_").replace("_per_token", "").replace(".", ", ")
+        value = figure.value
+        cells = (Cell("-"), Cell()) if value is None else (Cell(whole(value)), Cell(show_flops(value), "dim"))
+        grid.add(clean(label), *cells, note=clean(", ".join(figure.how.split(", ")[len(shared) :])))
+    show(grid, console)
+    return set(found)
+
+
+def _shared_how(figures: Iterable[Figure]) -> list[str]:
+    """The convention that all of them begin with, said once."""
+    parts = [figure.how.split(", ") for figure in figures]
+    same = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))
+    return [clean(column[0]) for column in same]
+
+
+# --- on the device ----------------------------------------------------------------------------------------------------
+
+
+def _throughput(record: Record, console: Console) -> set[str]:
+    found = _named(record, *(f"{phase}_" for phase in PHASES))
+    timed = [phase for phase in PHASES if f"{phase}_tok_s" in found]
+    if not timed:
+        return set()
+    heading(console, "Throughput", *_kinds(found), *_where(record))
+    heads = ("", "tok/s", "p10", "p90", "runs", "time", "warm-up", "peak memory")
+    grid = Grid([Column(head, number=index > 0) for index, head in enumerate(heads)])
+    for phase in timed:
+        grid.add(*_phase_cells(phase, found))
+    grid = grid.filled()
+    show(grid if least_width(grid) <= console.width - 2 else transposed(grid), console)
+    for phase in timed:
+        reason = _why_none(found[f"{phase}_tok_s"])
+        line(console, Cell(f"{phase}: {reason}" if reason else "", "red"), indent=2)
+    return {name for phase in timed for name in _phase_names(phase)} & set(found)
+
+
+def _phase_names(phase: str) -> tuple[str, ...]:
+    times = (name for name in TIMES if name.startswith(phase))
+    return (f"{phase}_tok_s", f"{phase}_warmup_seconds", f"{phase}_peak_bytes", *times)
+
+
+def _phase_cells(phase: str, found: Mapping[str, Figure]) -> list[Cell]:
+    rate = found[f"{phase}_tok_s"]
+    time = next((name for name in TIMES if name.startswith(phase) and name in found), "")
+    took = _shown(found.get(time), seconds)
+    return [
+        Cell(phase),
+        Cell("-") if rate.value is None else Cell(digits(rate.value), "bold"),
+        Cell("" if rate.low is None else digits(rate.low)),
+        Cell("" if rate.high is None else digits(rate.high)),
+        Cell("" if rate.repeats is None else str(rate.repeats)),
+        Cell(f"{TIMES[time]} {took}" if took else ""),
+        Cell(_shown(found.get(f"{phase}_warmup_seconds"), seconds)),
+        Cell(_shown(found.get(f"{phase}_peak_bytes"), show_bytes)),
+    ]
+
+
+def _shown(figure: Figure | None, show_value: Any) -> str:
+    return "" if figure is None or figure.value is None else str(show_value(figure.value))
+
+
+def _why_none(figure: Figure) -> str:
+    if figure.status == "ok":
+        return ""
+    return clean(f"{figure.status}: {figure.reason}" if figure.reason else figure.status)
+
+
+def _where(record: Record) -> list[str]:
+    """The device and the workload that were timed."""
+    workload = record.config.get("workload") or {}
+    sizes = [f"{name} {workload[name]}" for name in ("batch", "prompt", "new") if name in workload]
+    return [clean(text) for text in (record.environment.get("device"), workload.get("dtype"), *sizes) if text]
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def _others(record: Record, console: Console, shown: set[str]) -> None:
+    """Figures that no section claims, so that none is ever hidden."""
+    rest = {name: figure for name, figure in record.figures.items() if name not in shown}
+    if not rest:
+        return
+    heading(console, "Other figures")
+    grid = Grid([Column(), Column(number=True), Column(style="dim")])
+    for name, figure in rest.items():
+        text = "-" if figure.value is None else number(figure.value, figure)
+        unit = "" if text.endswith("B") else figure.unit
+        grid.add(clean(name), Cell(text, unit=clean(unit)), figure.kind, note=_why_none(figure) or clean(figure.how))
+    show(grid, console)
+
+
+def _ending(record: Record, console: Console) -> None:
+    if record.notes:
+        heading(console, "Notes")
+        for note in record.notes:
+            line(console, Cell(clean(note)), indent=2)
+    if record.folder:
+        console.print()
+        console.print(f"Record  {clean(record.folder)}", soft_wrap=True)  # a path that is folded cannot be copied
+
+
+def _named(record: Record, *prefixes: str) -> dict[str, Figure]:
+    return {name: figure for name, figure in record.figures.items() if name.startswith(prefixes)}
+
+
+def _kinds(figures: Mapping[str, Figure]) -> list[str]:
+    """The kinds of a section's figures, in the order they come."""
+    return list(dict.fromkeys(figure.kind for figure in figures.values()))

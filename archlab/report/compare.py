@@ -1,0 +1,259 @@
+"""Records side by side: a neutral table of what was compared, and the order, the best and the names in it.
+
+A `Comparison` is a matrix: fields (an override, an option, a figure) by records. It knows no orientation, no width
+and no format; `show` draws it, `formats` writes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from archlab.errors import ConfigError, nearest
+from archlab.record import Figure, Record
+from archlab.registry import choice
+from archlab.report.text import clean, number, value_text
+
+HEADLINE = (
+    *("params", "params_non_embedding", "kv_bytes_per_token"),
+    *("flops_decode_per_token", "flops_prefill_per_token.full", "weight_bytes"),
+    *("prefill_tok_s", "decode_tok_s", "train_tok_s"),
+    *("prefill_peak_bytes", "decode_peak_bytes", "train_peak_bytes"),
+)
+"""The figures of a sweep's table, where a record has them."""
+
+SECTIONS = (("parameters", "params"), ("memory", "weight_bytes"), ("KV cache", "kv_"), ("FLOPs", "flops_"))
+"""Sections of the figures by the names they begin with; others go by their kind."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One record's entry: the raw value, how it reads, and whether it is the best of its field."""
+
+    value: Any
+    text: str
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Field:
+    """One thing compared. better: -1 where less is better, 1 where more is, 0 where neither is.
+
+    label: it names the record (its name, an override that varies).
+    """
+
+    name: str
+    section: str
+    cells: tuple[Cell, ...]
+    unit: str = ""
+    kind: str = ""
+    better: int = 0
+    label: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared, field by field, each with a cell a record; `detail` where that is everything."""
+
+    records: list[Record]
+    fields: list[Field]
+    detail: bool = False
+
+    @property
+    def labels(self) -> list[Field]:
+        return [field for field in self.fields if field.label]
+
+    @property
+    def figures(self) -> list[Field]:
+        return [field for field in self.fields if not field.label]
+
+
+def comparison(records: Iterable[Record], sort: str | None = None, detail: bool = False) -> Comparison:
+    """The headline figures of records after what tells them apart; with `detail` every figure and every difference.
+
+    sort: a figure's name, `-NAME` for the highest first. Raises ConfigError where no record has it.
+    """
+    records = sorted_records(records, sort)
+    names = figure_names(records)
+    if not detail:
+        shown = [figure_field(records, name) for name in names if name in HEADLINE]
+    else:
+        figures = [figure_field(records, name) for name in _telling(records, names)]
+        shown = [*_differences(records), *_by_section(figures)]
+    return Comparison(records, [*_labels(records), *shown], detail)
+
+
+def figure_names(records: Iterable[Record]) -> list[str]:
+    """Every figure that a record has, the headline ones first."""
+    found = dict.fromkeys(name for record in records for name in record.figures)
+    return [*(name for name in HEADLINE if name in found), *(name for name in found if name not in HEADLINE)]
+
+
+def _telling(records: Sequence[Record], names: Iterable[str]) -> list[str]:
+    """The figures without what says nothing: parts that no record has, totals that repeat another, one layer kind."""
+    kinds = max(sum(name.startswith("params.layers.") for name in record.figures) for record in records)
+    dense = all(record.value("params_active") in (None, record.value("params")) for record in records)
+
+    def tells(name: str) -> bool:
+        if name.startswith("params.layers."):
+            return kinds > 1
+        if name == "params_active":
+            return not dense
+        return not name.startswith("params.") or any(record.value(name) for record in records)
+
+    return [name for name in names if tells(name)]
+
+
+def _by_section(fields: Iterable[Field]) -> list[Field]:
+    order = [title for title, _ in SECTIONS]
+    return sorted(fields, key=lambda field: order.index(field.section) if field.section in order else len(order))
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def sorted_records(records: Iterable[Record], sort: str | None) -> list[Record]:
+    """The records by a figure; those without it last, equal ones in the order they came."""
+    records = list(records)
+    if not sort:
+        return records
+    name = sort.removeprefix("-")
+    names = figure_names(records)
+    if name not in names:
+        raise ConfigError("sort", f"no figure {name!r}", value=sort, valid=names, nearest=nearest(name, names))
+    sign = -1 if sort.startswith("-") else 1
+
+    def place(record: Record) -> tuple[bool, float]:
+        value = competing(record.figures.get(name))
+        return (True, 0.0) if value is None else (False, sign * value)
+
+    return sorted(records, key=place)
+
+
+def competing(figure: Figure | None) -> float | int | None:
+    """The value of a figure that holds: it is there, finite and not marked invalid."""
+    if figure is None or figure.status != "ok" or figure.value is None or not math.isfinite(figure.value):
+        return None
+    return figure.value
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def figure_field(records: Sequence[Record], name: str) -> Field:
+    """A figure over the records, its best marked: among records that are ok, where they are not all equal."""
+    figures = [record.figures.get(name) for record in records]
+    first = next(figure for figure in figures if figure is not None)
+    better = 0 if name.startswith("params.") else direction(first.unit)  # a smaller part is no merit of its own
+    winner = _winner(records, figures, better)
+    cells = []
+    for record, figure in zip(records, figures, strict=True):
+        value = competing(figure)
+        cells.append(Cell(value, figure_text(figure), winner is not None and record.ok and value == winner))
+    kinds = dict.fromkeys(figure.kind for figure in figures if figure is not None)
+    return Field(name, _section(name, first), tuple(cells), first.unit, ", ".join(kinds), better)
+
+
+def _winner(records: Sequence[Record], figures: Sequence[Figure | None], better: int) -> float | int | None:
+    """The best value, None where there is no contest."""
+    values = [competing(figure) for record, figure in zip(records, figures, strict=True) if record.ok]
+    held = {value for value in values if value is not None}
+    if better == 0 or len(held) < 2:
+        return None
+    return max(held) if better > 0 else min(held)
+
+
+def direction(unit: str) -> int:
+    """Whether more of a unit is better (1), less is (-1), or neither: rates are wanted, costs are not."""
+    if unit.endswith("/s"):
+        return 1
+    return -1 if unit.split("/")[0] in ("parameters", "B", "FLOP", "s") else 0
+
+
+def figure_text(figure: Figure | None) -> str:
+    """A figure's number, or the status that it has instead of one."""
+    if figure is None:
+        return "-"
+    if competing(figure) is None or figure.value is None:
+        return "-" if figure.status == "ok" else clean(figure.status)
+    return number(figure.value, figure)
+
+
+def _section(name: str, figure: Figure) -> str:
+    return next((title for title, prefix in SECTIONS if name.startswith(prefix)), figure.kind)
+
+
+# --- what tells the records apart -------------------------------------------------------------------------------------
+
+
+def _labels(records: Sequence[Record]) -> list[Field]:
+    """The names and the overrides that vary; the folders where these leave two records alike; what is not ok."""
+    varying = varying_overrides(records)
+    fields = [_label(key, [split.get(key, "") for split in map(split_overrides, records)]) for key in varying]
+    names = [record.name for record in records]
+    if not fields or ("model" not in varying and len(set(names)) > 1):
+        fields.insert(0, _label("name", names))
+    told_apart = {tuple(field.cells[i].text for field in fields) for i in range(len(records))}
+    if len(told_apart) < len(records) and any(record.folder for record in records):
+        fields.append(_label("folder", [record.folder or "" for record in records]))
+    if not all(record.ok for record in records):
+        fields.append(_label("status", [status_text(record) for record in records]))
+    return fields
+
+
+def _label(name: str, texts: Iterable[str]) -> Field:
+    return Field(clean(name), "", tuple(Cell(text, clean(text)) for text in texts), label=True)
+
+
+def status_text(record: Record) -> str:
+    """`ok`; `oom: needs 14.00 GiB`."""
+    return f"{record.status}: {record.reason}" if record.reason and not record.ok else record.status
+
+
+def split_overrides(record: Record) -> dict[str, str]:
+    """`model/attention=gqa` as key and value, without Hydra's `+` and `~`."""
+    pairs = (override.partition("=") for override in record.overrides)
+    return {key.lstrip("+~"): value for key, _, value in pairs}
+
+
+def varying_overrides(records: Sequence[Record]) -> list[str]:
+    """The keys of the overrides that are not the same for all."""
+    splits = [split_overrides(record) for record in records]
+    keys = dict.fromkeys(key for split in splits for key in split)
+    return [key for key in keys if len({split.get(key) for split in splits}) > 1]
+
+
+def _differences(records: Sequence[Record]) -> list[Field]:
+    """The parts of the compositions that differ: sizes, choices and their options."""
+    flat = [_flatten(record.composition) for record in records]
+    keys = dict.fromkeys(key for parts in flat for key in parts)
+    fields = []
+    for key in keys:
+        values = [parts.get(key, _fixed(parts, key)) for parts in flat]
+        if any(value != values[0] for value in values):
+            cells = tuple(Cell(value, "-" if value is None else value_text(value)) for value in values)
+            fields.append(Field(clean(key), "composition", cells))
+    return fields
+
+
+def _fixed(parts: dict[str, Any], key: str) -> Any:
+    """The value of an option that a choice fixes and so does not list: `n_kv_heads` of mqa is 1."""
+    axis, _, option = key.partition(".")
+    try:
+        value = choice(axis, parts[axis]).fixed.get(option)
+    except (ConfigError, KeyError):
+        return None
+    return None if callable(value) else value
+
+
+def _flatten(composition: dict[str, Any]) -> dict[str, Any]:
+    """`d_model`, `attention` (the choice), `attention.n_heads`, and how many kinds of layer there are."""
+    if not composition:
+        return {}
+    flat = {name: value for name, value in composition.items() if name not in ("name", "axes", "layer_kinds")}
+    for axis, described in composition["axes"].items():
+        flat[axis] = described["choice"]
+        flat |= {f"{axis}.{name}": value for name, value in described.items() if name != "choice"}
+    return flat | {"layer kinds": len(composition["layer_kinds"])}

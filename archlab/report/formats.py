@@ -1,0 +1,86 @@
+"""A comparison for other programs and for pages: JSON, CSV, Markdown. The terminal's table is in `tables.py`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from archlab.errors import ConfigError, nearest
+from archlab.record import SCHEMA, Record
+from archlab.report.compare import Comparison, Field, figure_names, split_overrides, varying_overrides
+from archlab.report.text import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FORMATS = ("table", "json", "csv", "md")
+
+
+def check_format(name: str) -> str:
+    """The format, or a ConfigError with those there are."""
+    if name not in FORMATS:
+        raise ConfigError("format", f"no format {name!r}", value=name, valid=FORMATS, nearest=nearest(name, FORMATS))
+    return name
+
+
+def render(compared: Comparison, format: str, console: Console) -> None:
+    """Print a comparison in a format. All but `table` are written as they are, whatever the console's width."""
+    if check_format(format) == "table":
+        from archlab.report.tables import show_comparison
+
+        show_comparison(compared, console)
+        return
+    write = {"json": json_text, "csv": csv_text, "md": md_text}[format]
+    console.file.write(write(compared))
+
+
+def points(records: Iterable[Record]) -> dict[str, Any]:
+    """What `--json` prints of several records."""
+    return {"schema": SCHEMA, "points": [record.as_dict() for record in records]}
+
+
+def json_text(compared: Comparison) -> str:
+    """One JSON document of the whole records."""
+    return json.dumps(points(compared.records), indent=1, allow_nan=False) + "\n"
+
+
+def csv_text(compared: Comparison) -> str:
+    """A row a record: who it is, how it ended, the overrides that vary, then every figure, unrounded."""
+    records = compared.records
+    varying, figures = varying_overrides(records), figure_names(records)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["name", "overrides", "status", "reason", *varying, *figures])
+    for record in records:
+        own = split_overrides(record)
+        about = [record.name, shlex.join(record.overrides), record.status, record.reason]
+        writer.writerow([*about, *(own.get(key) for key in varying), *(record.value(name) for name in figures)])
+    return out.getvalue()
+
+
+def md_text(compared: Comparison) -> str:
+    """A GitHub table, a row a record, the best in bold."""
+    head = [_md_head(field) for field in compared.fields]
+    rule = ["---" if field.label or not field.unit else "---:" for field in compared.fields]
+    rows = [[_md_cell(field, index) for field in compared.fields] for index in range(len(compared.records))]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
+
+
+def _md_head(field: Field) -> str:
+    about = ", ".join(filter(None, (field.unit, field.kind)))
+    return _md(f"{field.name} ({about})" if about else field.name)
+
+
+def _md_cell(field: Field, index: int) -> str:
+    cell = field.cells[index]
+    return f"**{_md(cell.text)}**" if cell.best else _md(cell.text)
+
+
+def _md(text: str) -> str:
+    """Text that Markdown shows as it is; an underscore inside a word needs no escape."""
+    return re.sub(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)", lambda found: f"\\{found[0]}", clean(text))
