@@ -163,7 +163,7 @@ def _find_options(cls: Any) -> dict[str, Option]:
         found[item.name] = Option(
             name=item.name,
             types=_type_names(hints[item.name]),
-            item=next(iter(typing.get_args(hints[item.name])), None),
+            item=_item_type(hints[item.name]),
             default=item.default,
             valid=None if valid is None else tuple(valid),
             **meta,
@@ -172,8 +172,17 @@ def _find_options(cls: Any) -> dict[str, Option]:
 
 
 def _type_names(hint: Any) -> tuple[Any, ...]:
-    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return tuple(typing.get_origin(member) or member for member in members)
+    return tuple(typing.get_origin(member) or member for member in _members(hint))
+
+
+def _item_type(hint: Any) -> Any:
+    """The type of a tuple's items, None where the option takes no tuple."""
+    tuples = [member for member in _members(hint) if typing.get_origin(member) is tuple]
+    return typing.get_args(tuples[0])[0] if tuples else None
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
 def inherited_of(cls: Any) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from archlab.components.attention.module import Step
 from archlab.components.block.module import scaled
+from archlab.components.linear import Embedding
 from archlab.components.norm.module import make_norm
 from archlab.components.position.module import NoPosition, make_position
 from archlab.components.span import Span, TensorSpan
@@ -30,7 +31,7 @@ class Decoder(nn.Module):
     def __init__(self, spec: DecoderSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.embedding = nn.Embedding(spec.vocab_size, spec.d_model)
+        self.embedding = Embedding(spec.vocab_size, spec.d_model)
         positions, self.position_of = _positions(spec)
         self.positions = nn.ModuleList(positions)  # type: ignore[assignment]
         self.embedding_dropout = nn.Dropout(spec.dropout.embedding)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from archlab.components.attention import spec as specs
 from archlab.components.attention.attend import attend
 from archlab.components.dropout.spec import Dropout
+from archlab.components.linear import Linear
 from archlab.components.norm.module import make_norm
 from archlab.components.position.module import Rotation
 from archlab.registry import implements
@@ -51,13 +52,13 @@ class SelfAttention(nn.Module):
         self.backend = spec.backend
         self.widths = [spec.q_width, spec.kv_width, spec.kv_width]
         biases = (spec.q_bias, spec.k_bias, spec.v_bias)
-        self.qkv = nn.Linear(spec.d_model, sum(self.widths), bias=spec.q_bias) if len(set(biases)) == 1 else None
+        self.qkv = Linear(spec.d_model, sum(self.widths), bias=spec.q_bias) if len(set(biases)) == 1 else None
         if self.qkv is None:
             for name, width, bias in zip("qkv", self.widths, biases, strict=True):
-                self.add_module(name, nn.Linear(spec.d_model, width, bias=bias))
+                self.add_module(name, Linear(spec.d_model, width, bias=bias))
         for name, width in zip(("q_norm", "k_norm"), spec.qk_norm_widths or (), strict=False):
             self.add_module(name, make_norm(spec.norm, width))
-        self.o = nn.Linear(spec.q_width, spec.d_model, bias=spec.o_bias)
+        self.o = Linear(spec.q_width, spec.d_model, bias=spec.o_bias)
         self.attention_dropout = dropout.attention
         self.residual_dropout = nn.Dropout(dropout.residual)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn import spec as specs
+from archlab.components.linear import Linear
 from archlab.registry import implements
 
 
@@ -36,10 +37,10 @@ class FeedForward(nn.Module):
         self.act = ACTIVATIONS[spec.activation]
         self.gated = spec.gated
         if spec.gated:
-            self.gate_up = nn.Linear(spec.d_model, 2 * spec.d_ff, bias=spec.bias)
+            self.gate_up = Linear(spec.d_model, 2 * spec.d_ff, bias=spec.bias)
         else:
-            self.up = nn.Linear(spec.d_model, spec.d_ff, bias=spec.bias)
-        self.down = nn.Linear(spec.d_ff, spec.d_model, bias=spec.bias)
+            self.up = Linear(spec.d_model, spec.d_ff, bias=spec.bias)
+        self.down = Linear(spec.d_ff, spec.d_model, bias=spec.bias)
         self.dropout = nn.Dropout(dropout.ffn)
 
     def forward(self, x: Tensor) -> Tensor:
