@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from archlab.cost.figures import show_indices
 from archlab.errors import ConfigError
 from archlab.record import Figure, Record
 from archlab.registry import choice
@@ -28,7 +27,7 @@ TELLING = (
 
 TOTALS = ("params", "params_active", "params_non_embedding")
 PHASES = ("prefill", "decode", "train")
-TIMES = {"prefill_seconds": "TTFT", "decode_seconds_per_token": "TPOT", "train_seconds": "step"}
+TIMES = {"prefill_seconds": "TTFT", "decode_seconds_per_token": "TPOT", "train_seconds_per_step": "step"}
 
 
 def show_build(record: Record, console: Console) -> None:
@@ -83,6 +82,8 @@ def telling_options(axis: str, described: Mapping[str, Any]) -> dict[str, Any]:
 
 def _layer_kind(kind: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[str, str, str]:
     """What a kind of layer changes: the choice where it differs, and the options that do."""
+    from archlab.cost.figures import show_indices
+
     changes = []
     for axis in _ordered(kind["axes"], AXES):
         described, base = kind["axes"][axis], axes[axis]
@@ -258,7 +259,7 @@ def _shown(figure: Figure | None, show_value: Any) -> str:
 
 def _why_none(figure: Figure) -> str:
     if figure.status == "ok":
-        return ""
+        return "" if figure.value is not None else clean(figure.reason or "no value")
     return clean(f"{figure.status}: {figure.reason}" if figure.reason else figure.status)
 
 

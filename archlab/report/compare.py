@@ -7,14 +7,17 @@ and no format; `show` draws it, `formats` writes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from archlab.errors import ConfigError, nearest
 from archlab.record import Figure, Record
 from archlab.registry import choice
 from archlab.report.text import clean, number, value_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 HEADLINE = (
     *("params", "params_non_embedding", "kv_bytes_per_token"),
@@ -68,6 +71,12 @@ class Comparison:
     @property
     def figures(self) -> list[Field]:
         return [field for field in self.fields if not field.label]
+
+    def show(self, form: str, console: Console) -> None:
+        """Print it as a table, or write it as json, csv or md."""
+        from archlab.report.formats import render
+
+        render(self, form, console)
 
 
 def comparison(records: Iterable[Record], sort: str | None = None, detail: bool = False) -> Comparison:
@@ -189,18 +198,25 @@ def _section(name: str, figure: Figure) -> str:
 
 
 def _labels(records: Sequence[Record]) -> list[Field]:
-    """The names and the overrides that vary; the folders where these leave two records alike; what is not ok."""
-    varying = varying_overrides(records)
-    fields = [_label(key, [split.get(key, "") for split in map(split_overrides, records)]) for key in varying]
-    names = [record.name for record in records]
-    if not fields or ("model" not in varying and len(set(names)) > 1):
-        fields.insert(0, _label("name", names))
+    """The models and the overrides that vary; the folders where these leave two records alike; what is not ok."""
+    splits = [split_overrides(record) for record in records]
+    varying = [key for key in varying_overrides(records) if key != "model" and not key.startswith("hydra")]
+    fields = [_label(key, [split.get(key, "") for split in splits]) for key in varying]
+    models = [_model_name(record, split) for record, split in zip(records, splits, strict=True)]
+    if not fields or len(set(models)) > 1:
+        fields.insert(0, _label("model", models))
     told_apart = {tuple(field.cells[i].text for field in fields) for i in range(len(records))}
     if len(told_apart) < len(records) and any(record.folder for record in records):
         fields.append(_label("folder", [record.folder or "" for record in records]))
     if not all(record.ok for record in records):
         fields.append(_label("status", [status_text(record) for record in records]))
     return fields
+
+
+def _model_name(record: Record, overrides: Mapping[str, str]) -> str:
+    """The name that the config gives, or, where it was not composed, the one that was asked for."""
+    named = (record.config.get("model") or {}).get("name")
+    return str(named or overrides.get("model") or record.name)
 
 
 def _label(name: str, texts: Iterable[str]) -> Field:

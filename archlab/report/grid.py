@@ -202,9 +202,10 @@ def line(console: Console, *cells: Cell, indent: int = 0) -> None:
         _print(Text(" " * GAP).join(shown), console, indent)
 
 
-def heading(console: Console, title: str, *about: str) -> None:
-    """A blank line, then `Title  kind, assumptions`."""
-    console.print()
+def heading(console: Console, title: str, *about: str, first: bool = False) -> None:
+    """A blank line unless it is the first, then `Title  kind, assumptions`."""
+    if not first:
+        console.print()
     line(console, Cell(title, "bold"), Cell(", ".join(filter(None, about)), "dim"))
 
 

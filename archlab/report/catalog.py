@@ -1,0 +1,196 @@
+"""What there is: the choices of each axis (`archlab components`) and the presets (`archlab models`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING
+from typing import TYPE_CHECKING, Any
+
+from archlab.options import Option
+from archlab.record import SCHEMA, Record
+from archlab.registry import AXES, Choice, choices
+from archlab.report.grid import Cell, Column, Grid, heading, line, natural_width, show
+from archlab.report.text import clean, options_text, value_text, whole
+from archlab.units import show_count
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Users = Mapping[tuple[str, str], list[str]]
+"""Which presets make a choice: (axis, choice) to their names."""
+
+SYMBOLS = {
+    "d": "d_model",
+    "h": "n_heads",
+    "kv": "n_kv_heads",
+    "hd": "head_dim",
+    "f": "d_ff",
+    "w": "features normed",
+    "V": "vocab_size",
+    "C": "n_outputs",
+}
+"""What the letters of the formulas stand for."""
+
+TYPES = {int: "whole number", float: "number", str: "word", tuple: "list of numbers"}
+
+
+# --- components -------------------------------------------------------------------------------------------------------
+
+
+def show_components(axis: str | None, users: Users, console: Console) -> None:
+    """The choices of every axis, with the names of their options; of one axis, with all about its options."""
+    for name in (axis,) if axis else AXES:
+        known = choices(name)
+        heading(console, name, first=name in (axis, AXES[0]))
+        _show_choices(known, users, console)
+        if axis:
+            _show_options(known, console)
+        else:
+            names = dict.fromkeys(option for chosen in known.values() for option in chosen.options)
+            line(console, Cell("options:"), Cell(", ".join(names) or "none", "dim"), indent=2)
+    if not axis:
+        console.print()
+        line(console, Cell("archlab components AXIS tells what each option does", "dim"))
+
+
+def _show_choices(known: Mapping[str, Choice], users: Users, console: Console) -> None:
+    grid = Grid([Column("choice"), Column(), Column("parameters")])
+    for name, chosen in known.items():
+        used = users.get((chosen.axis, name), [])
+        grid.add(clean(name), clean(chosen.summary), clean(chosen.formula), note=_choice_note(chosen, used))
+    show(grid, console)
+    letters = {word for chosen in known.values() for word in re.findall("[A-Za-z]+", chosen.formula)}
+    legend = ", ".join(f"{letter} {meaning}" for letter, meaning in SYMBOLS.items() if letter in letters)
+    line(console, Cell(legend and f"where {legend}", "dim"), indent=2)
+
+
+def _choice_note(chosen: Choice, used: Iterable[str]) -> str:
+    """`fixes n_kv_heads 1; used by gpt2`."""
+    constants = {name: value for name, value in chosen.fixed.items() if not callable(value)}
+    rules = {name: "by rule" for name, value in chosen.fixed.items() if callable(value)}
+    fixed, names = options_text(constants | rules), clean(", ".join(used))
+    return "; ".join(filter(None, (f"fixes {fixed}" if fixed else "", f"used by {names}" if names else "")))
+
+
+def _show_options(known: Mapping[str, Choice], console: Console) -> None:
+    """One row an option: its default or rule, its help, its valid values, and the choices that have it if not all."""
+    owners: dict[Option, list[str]] = {}
+    for name, chosen in known.items():
+        for opt in chosen.options.values():
+            owners.setdefault(opt, []).append(clean(name))
+    having = sum(bool(chosen.options) for chosen in known.values())
+    grid = Grid([Column("option"), Column("default"), Column("meaning; valid values")])
+    for opt, names in owners.items():
+        of = f"; of {', '.join(names)}" if len(names) < having else ""
+        grid.add(opt.name, _default(opt), Cell(f"{clean(opt.help)};", unit=f"{_values(opt)}{of}"))
+    if grid.rows:
+        console.print()
+    show(grid, console)
+
+
+def _default(opt: Option) -> str:
+    """The default, or the rule that gives it."""
+    if opt.required:
+        return "required"
+    return clean(opt.auto) if opt.auto is not None else value_text(opt.default)
+
+
+def _values(opt: Option) -> str:
+    """`none, head, full`; `true, false`; `whole number >= 1`."""
+    if opt.valid is not None:
+        return ", ".join(value_text(value) for value in opt.valid)
+    if bool in opt.types:
+        return "true, false"
+    kinds = [TYPES[kind] for kind in opt.types if kind in TYPES]
+    bounds = [f"{sign} {value_text(bound)}" for sign, bound in _bounds(opt) if bound is not None]
+    nullable = [" or null"] if type(None) in opt.types else []
+    return " ".join([" or ".join(kinds), ", ".join(bounds)]).strip() + "".join(nullable)
+
+
+def _bounds(opt: Option) -> tuple[tuple[str, float | None], ...]:
+    return (">=", opt.ge), (">", opt.gt), ("<", opt.lt)
+
+
+def components_data(axis: str | None, users: Users) -> dict[str, Any]:
+    """The same as plain JSON data: {"schema", "axes": {axis: {choice: {...}}}}."""
+    return {
+        "schema": SCHEMA,
+        "axes": {
+            name: {key: _choice_data(chosen, users.get((name, key), [])) for key, chosen in choices(name).items()}
+            for name in ((axis,) if axis else AXES)
+        },
+    }
+
+
+def _choice_data(chosen: Choice, used: Iterable[str]) -> dict[str, Any]:
+    return {
+        "summary": chosen.summary,
+        "params": chosen.formula,
+        "fixed": {name: None if callable(value) else value for name, value in chosen.fixed.items()},
+        "options": {name: _option_data(opt) for name, opt in chosen.options.items()},
+        "used_by": list(used),
+    }
+
+
+def _option_data(opt: Option) -> dict[str, Any]:
+    shown: dict[str, Any] = {"help": opt.help, "values": _values(opt), "required": opt.required}
+    if opt.auto is not None:
+        shown["rule"] = opt.auto
+    elif opt.default is not MISSING:
+        shown["default"] = opt.default
+    bounds = {"ge": opt.ge, "gt": opt.gt, "lt": opt.lt, "valid": None if opt.valid is None else list(opt.valid)}
+    return shown | {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def show_models(records: Iterable[Record], console: Console) -> None:
+    """The presets with their totals, one row each; what each is made of goes into a second table where one is wide."""
+    heads = ("parameters", "", "non-embedding", "KV B/token", "context")
+    columns = [Column("model"), *(Column(head, number=True) for head in heads), Column("choices"), Column()]
+    grid = Grid(columns)
+    rows = [model_data(record) for record in records]
+    for row in rows:
+        short = Cell(show_count(row["params"]), "dim")
+        numbers = (whole(row[name]) for name in ("params_non_embedding", "kv_bytes_per_token", "context"))
+        words = (clean(row["choices"]), Cell(clean(row["about"]), "dim"))
+        grid.add(clean(row["name"]), whole(row["params"]), short, *numbers, *words)
+    dtypes = dict.fromkeys(row["kv_dtype"] for row in rows)
+    heading(console, "Models", "exact", f"KV cache in {', '.join(dtypes)}", first=True)
+    wide = natural_width(grid) <= console.width - 2
+    for piece in (grid,) if wide else (grid.pick(range(6)), grid.pick((0, 6, 7))):
+        show(piece, console)
+        if piece.columns[-1].number:
+            console.print()
+
+
+def models_data(records: Iterable[Record]) -> dict[str, Any]:
+    """The presets as plain JSON data: {"schema", "models": [...]}."""
+    return {"schema": SCHEMA, "models": [model_data(record) for record in records]}
+
+
+def model_data(record: Record) -> dict[str, Any]:
+    """One preset: its name, totals, context, choices in short, and where it comes from."""
+    totals = {name: record.value(name) for name in ("params", "params_non_embedding", "kv_bytes_per_token")}
+    return {
+        "name": record.name,
+        **totals,
+        "kv_dtype": record.figures["kv_bytes_per_token"].how.rsplit(" ", 1)[-1],
+        "context": record.composition["context"],
+        "choices": choices_in_short(record.composition),
+        "about": (record.config.get("model") or {}).get("about", ""),
+    }
+
+
+def choices_in_short(composition: Mapping[str, Any]) -> str:
+    """`gqa 8/4, rope, swiglu, rmsnorm, tied`; a layout other than pre_norm is named, and layers that differ."""
+    axes = composition["axes"]
+    attention = axes["attention"]
+    heads = f" {attention['n_heads']}/{attention['n_kv_heads']}" if "n_kv_heads" in attention else ""
+    parts = [f"{attention['choice']}{heads}", *(axes[axis]["choice"] for axis in ("position", "ffn", "norm", "head"))]
+    if axes["block"]["choice"] != "pre_norm":
+        parts.append(axes["block"]["choice"])
+    kinds = len(composition["layer_kinds"])
+    return ", ".join([*parts, f"{kinds} kinds of layer"] if kinds > 1 else parts)
