@@ -14,7 +14,7 @@ from archlab import presets
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
 from archlab.overrides import normalise, typed_keys
-from archlab.registry import AXES
+from archlab.registry import AXES, choices
 from archlab.request import Request, read_request
 
 
@@ -161,6 +161,9 @@ def translate(error: Exception) -> RequestError | None:
 
 def _missing_choice(missing: str, options: Sequence[str]) -> RequestError:
     group, _, name = missing.rpartition("/")
+    if not options:  # Hydra lists none where a preset's own defaults name it
+        axis = group.removeprefix("model/")
+        options = presets.names() if group == "model" else list(choices(axis)) if axis in AXES else []
     near = nearest(name, options)
     return ConfigError(
         group, f"no choice {name!r}", value=name, valid=sorted(options), nearest=f"{group}={near}" if near else None

@@ -12,7 +12,7 @@ from typing import Any
 import archlab
 from archlab.cost.figures import exact_figures
 from archlab.decoder.describe import composition
-from archlab.errors import ArchlabError, RequestError
+from archlab.errors import RequestError
 from archlab.record import Figure, Record
 from archlab.request import Request, read_request
 
@@ -31,8 +31,8 @@ def run_point(
     try:
         _check(record, request)
         _time(record, request, on_progress)
-    except ArchlabError as error:
-        record.status, record.reason = "failed", str(error)
+    except RequestError:
+        raise
     except Exception as error:
         record.status, record.reason = "failed", f"{type(error).__name__}: {error}"
         record.notes.append(traceback.format_exc())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,11 @@ class RunOptions:
     device: str = option("auto", "auto, cpu, cuda, cuda:0, mps")
     seed: int = option(0, "of the weights and of the tokens that are timed", ge=0)
     verify: bool = option(True, "build the module on the meta device and compare it with the closed form")
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device):
+            valid = ("auto", "cpu", "cuda", "cuda:0", "mps")
+            raise ConfigError("device", f"no device {self.device!r}", value=self.device, valid=valid)
 
 
 @dataclass(frozen=True)
