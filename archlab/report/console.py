@@ -23,6 +23,7 @@ def console(stderr: bool = False) -> Console:
     return Console(
         stderr=stderr,
         width=_width(stream),
+        height=25,  # with a height, rich keeps the width that it is given on a dumb terminal too
         color_system=None if plain else "auto",
         highlight=False,  # a number's colour would say nothing
         markup=False,  # names are data: `[bold]` in one is text

@@ -50,7 +50,7 @@ def json_text(compared: Comparison) -> str:
 
 
 def csv_text(compared: Comparison) -> str:
-    """A row a record: who it is, how it ended, the overrides that vary, then every figure, unrounded."""
+    """A line a record: who it is, how it ended, the overrides that vary, then every figure, unrounded."""
     records = compared.records
     varying, figures = varying_overrides(records), figure_names(records)
     out = io.StringIO()
@@ -58,8 +58,9 @@ def csv_text(compared: Comparison) -> str:
     writer.writerow(["name", "overrides", "status", "reason", *varying, *figures])
     for record in records:
         own = split_overrides(record)
-        about = [record.name, shlex.join(record.overrides), record.status, record.reason]
-        writer.writerow([*about, *(own.get(key) for key in varying), *(record.value(name) for name in figures)])
+        about = [record.name, shlex.join(record.overrides), record.status, record.reason or ""]
+        texts = [clean(text) for text in (*about, *(own.get(key, "") for key in varying))]
+        writer.writerow([*texts, *(record.value(name) for name in figures)])
     return out.getvalue()
 
 
