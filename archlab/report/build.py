@@ -229,6 +229,7 @@ def _throughput(record: Record, console: Console) -> set[str]:
     for phase in timed:
         reason = _why_none(found[f"{phase}_tok_s"])
         line(console, Cell(f"{phase}: {reason}" if reason else "", "red"), indent=2)
+    line(console, Cell(clean(record.environment.get("warning") or ""), "yellow"), indent=2)
     return {name for phase in timed for name in _phase_names(phase)} & set(found)
 
 
@@ -267,7 +268,8 @@ def _where(record: Record) -> list[str]:
     """The device and the workload that were timed."""
     workload = record.config.get("workload") or {}
     sizes = [f"{name} {workload[name]}" for name in ("batch", "prompt", "new") if name in workload]
-    return [clean(text) for text in (record.environment.get("device"), workload.get("dtype"), *sizes) if text]
+    device = (record.environment.get(name) for name in ("device", "device_name"))
+    return [clean(text) for text in (*device, workload.get("dtype"), *sizes) if text]
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------------

@@ -102,6 +102,12 @@ def test_a_phase_without_a_value_says_why(make: Make, paper: Paper) -> None:
         assert "decode: oom: needs 14 GiB, there are 8" in shown(record, paper(width))
 
 
+def test_a_reason_not_to_trust_the_clock_is_shown(make: Make, paper: Paper) -> None:
+    record = make(speed=1.0)
+    record.environment["warning"] = "the machine was loaded: other processes used 1.9 of its 2 CPUs"
+    assert f"  {record.environment['warning']}\n" in shown(record, paper())
+
+
 def test_layer_kinds_are_shown_with_what_differs(make: Make, paper: Paper) -> None:
     record = make(layers=[{"attention": {"n_kv_heads": 1}, "repeat": 3}, {"position": {"choice": "none"}}])
     lines = shown(record, paper()).splitlines()
