@@ -1,7 +1,7 @@
-"""torch's own layers without torch's own initialisation.
+"""torch's own layers, that draw no weights on the meta device.
 
-`init_weights` sets every weight. What torch draws first would be thrown away, and on the meta device it would import
-torch's compiler, a second of every self-check.
+`build` makes a model there and sets every weight afterwards. What torch draws there has no value to keep, and drawing
+it would import torch's compiler, a second of every self-check.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from torch import nn
 
 
 class Linear(nn.Linear):
-    """nn.Linear, its weights not set."""
+    """nn.Linear; on the meta device its weights are not drawn."""
 
     def reset_parameters(self) -> None:
-        pass
+        if not self.weight.is_meta:
+            super().reset_parameters()
 
 
 class Embedding(nn.Embedding):
-    """nn.Embedding, its weights not set."""
+    """nn.Embedding; on the meta device its weights are not drawn."""
 
     def reset_parameters(self) -> None:
-        pass
+        if not self.weight.is_meta:
+            super().reset_parameters()

@@ -1,0 +1,125 @@
+"""Random small models over all registered choices and their options, and weights that make every part matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from archlab.components.attention.spec import divisors
+from archlab.decoder.module import Decoder
+from archlab.decoder.resolve import resolve
+from archlab.decoder.spec import DecoderSpec
+from archlab.options import Option
+from archlab.registry import choices
+
+CONTEXT = 12
+ROTATED = [(1.0, 4), (1.0, 6), (1.0, 8), (0.5, 8), (0.75, 8), (0.5, 12)]
+"""(fraction, head_dim): an even number of rotated features, at least 4."""
+
+NAMED: dict[str, st.SearchStrategy[Any]] = {
+    "eps": st.sampled_from([1e-6, 1e-5, 1e-2]),
+    "base": st.sampled_from([100.0, 10_000.0, 1e6]),
+    "original_context": st.integers(1, CONTEXT),
+    "rope_length": st.none() | st.integers(1, 2 * CONTEXT),
+    "beta_fast": st.floats(8, 32),
+    "beta_slow": st.floats(0.5, 2),
+    "low_freq_factor": st.floats(0.5, 1),
+    "high_freq_factor": st.floats(2, 4),
+    "mscale": st.none() | st.floats(0.5, 1.5),
+    "mscale_all_dim": st.none() | st.floats(0.5, 1.5),
+    "scale": st.floats(0.1, 1),
+    "residual_scale": st.sampled_from([0.0, 0.5, 1.0]),
+    "branch_scale": st.sampled_from([-0.5, 0.1, 1.0]),
+    "embedding_scale": st.floats(0.5, 2),
+    "logit_scale": st.floats(0.1, 2),
+    "d_ff": st.integers(1, 24),
+}
+"""Options whose sensible range is narrower than their bounds."""
+
+
+def values_of(opt: Option) -> st.SearchStrategy[Any]:
+    """Valid values of an option, from its declaration."""
+    if opt.name in NAMED:
+        return NAMED[opt.name]
+    if opt.valid is not None:
+        return st.sampled_from(opt.valid)
+    if bool in opt.types:
+        return st.booleans()
+    low = opt.ge if opt.ge is not None else opt.gt or 0
+    if int in opt.types:
+        return st.integers(int(low) + (opt.gt is not None), int(low) + 6)
+    return st.floats(low, min(opt.lt or low + 3, low + 3), exclude_min=opt.gt is not None, exclude_max=True)
+
+
+@st.composite
+def blocks(draw: st.DrawFn, axis: str, skip: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
+    """One axis's config: any choice but those of `skip`, any of its options; `given` holds for the choices with it."""
+    name = draw(st.sampled_from([name for name in choices(axis) if name not in skip]))
+    block: dict[str, Any] = {"choice": name}
+    for key, opt in choices(axis)[name].options.items():
+        if key in given:
+            block[key] = given[key]
+        elif opt.required or draw(st.booleans()):
+            block[key] = draw(values_of(opt))
+    if "d_ff" in block:
+        block.pop("rule", None)
+    return block
+
+
+@st.composite
+def models(draw: st.DrawFn, task_heads: bool = True) -> dict[str, Any]:
+    """A model config: every axis, sometimes a pattern of layers that differ."""
+    fraction, head_dim = draw(st.sampled_from(ROTATED))
+    pairs = int(head_dim * fraction) // 2
+    divided = st.lists(st.floats(1, 4), min_size=pairs, max_size=pairs)
+    n_heads = draw(st.integers(1, 6))
+    heads = {"n_heads": n_heads, "n_kv_heads": draw(st.sampled_from(divisors(n_heads))), "head_dim": head_dim}
+    rope = {"fraction": fraction, "short_factor": draw(divided), "long_factor": draw(divided)}
+    model = {
+        "d_model": draw(st.sampled_from([3, 8, 12])),
+        "n_layers": draw(st.integers(1, 3)),
+        "vocab_size": 17,
+        "context": CONTEXT,
+        "attention": draw(blocks("attention", **heads)),
+        "position": draw(blocks("position", **rope)),
+        "head": draw(blocks("head", () if task_heads else ("classification", "regression"))),
+    }
+    model |= {axis: draw(blocks(axis)) for axis in ("norm", "ffn", "dropout", "block")}
+    if draw(st.booleans()):
+        model["layers"] = draw(patterns(heads, rope))
+    return model
+
+
+@st.composite
+def patterns(draw: st.DrawFn, heads: Mapping[str, Any], rope: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Layers that differ: in their attention, FFN, norm, or in being without position (or with another rotation)."""
+    changed = {
+        "attention": blocks("attention", **heads),
+        "ffn": blocks("ffn"),
+        "norm": blocks("norm"),
+        "position": blocks("position", ("learned", "sinusoidal"), **rope),
+        "block": blocks("block"),
+    }
+    return [{}, *draw(st.lists(st.sampled_from(sorted(changed)).flatmap(lambda a: _entry(a, changed[a])), max_size=2))]
+
+
+def _entry(axis: str, block: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({axis: block, "repeat": st.integers(1, 2)})
+
+
+def specs(task_heads: bool = True) -> st.SearchStrategy[DecoderSpec]:
+    """The resolved specs of `models`."""
+    return models(task_heads).map(lambda model: resolve(model).spec)
+
+
+@torch.no_grad()
+def spread_weights(decoder: Decoder, seed: int = 0) -> Decoder:
+    """Random weights of about unit gain everywhere, norms and biases too, so that no part's effect is tiny."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in decoder.parameters():
+        noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.copy_(noise / parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else parameter + 0.3 * noise)
+    return decoder
