@@ -134,6 +134,7 @@ WRONG = [
     ({"layers": [{"attention": 3}]}, "model.layers[0].attention", "mapping"),
     ({"layers": [{"attention": {"n_kv_heads": 5}}]}, "model.layers[0].attention.n_kv_heads", "valid: 1, 2, 4, 8"),
     ({"layers": [{"position": {"choice": "none", "base": 10}}]}, "model.layers[0].position.base", "no such option"),
+    ({"layers": [{}, {"position": {"choice": "learned"}}]}, "model.layers[1].position", "added to the input once"),
 ]
 
 

@@ -176,7 +176,11 @@ def _layers(
         for axis in LAYER_AXES:
             merged[axis] = {**blocks[axis], **changes.get(axis, {})}
             typed[axis] = changes.get(axis, {}).keys() if axis in changes else typed_on[axis]
-        unrolled += [reader.layer(merged, path, typed)] * repeat
+        layer = reader.layer(merged, path, typed)
+        if layer.position.embeds and layer.position != base.position:
+            problem = f"{layer.position.choice} is added to the input once, for all layers; set it on the model"
+            raise ConfigError(f"{path}.position", problem, value=layer.position.choice)
+        unrolled += [layer] * repeat
     return tuple(itertools.islice(itertools.cycle(unrolled), n_layers))
 
 

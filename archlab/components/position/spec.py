@@ -20,6 +20,11 @@ from archlab.registry import register
 class Position(Spec):
     """No position information, and the base of those that give some."""
 
+    @property
+    def embeds(self) -> bool:
+        """Whether it adds to the input, which happens once, for all layers."""
+        return False
+
     def params(self) -> dict[str, int]:
         """Parameters by tensor."""
         return {}
@@ -44,6 +49,10 @@ class Learned(Position):
     d_model: int = inherited()
     context: int = inherited()
 
+    @property
+    def embeds(self) -> bool:
+        return True
+
     def params(self) -> dict[str, int]:
         return {"weight": self.context * self.d_model}
 
@@ -61,6 +70,10 @@ class Sinusoidal(Position):
 
     d_model: int = inherited()
     base: float = option(10000.0, "wavelengths run from 2 pi to base * 2 pi tokens", gt=1)
+
+    @property
+    def embeds(self) -> bool:
+        return True
 
     def frequencies(self) -> list[float]:
         """Radians a token, one a sine column: ceil(d_model / 2) of them."""
