@@ -71,7 +71,7 @@ def build(
 
 def _show(outcome: Any, as_json: bool) -> None:
     if outcome.multirun:
-        _print_comparison(outcome.records, None, "json" if as_json else "table")
+        _print_comparison(outcome.records, None, "json" if as_json else "table", detail=False)
         if outcome.folder is not None:
             print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
     elif outcome.records:
@@ -88,11 +88,11 @@ def _print_build(record: Any, as_json: bool) -> None:
     show_build(record, console())
 
 
-def _print_comparison(records: Any, sort: str | None, form: str) -> None:
+def _print_comparison(records: Any, sort: str | None, form: str, detail: bool) -> None:
     from archlab.report.compare import comparison
     from archlab.report.console import console
 
-    comparison(records, sort).show(form, console())
+    comparison(records, sort, detail).show(form, console())
 
 
 @app.command(context_settings=_OPEN)
@@ -115,7 +115,7 @@ def compare(
     """
     from archlab.sources import gather
 
-    _print_comparison(gather(models), sort, "json" if as_json else form)
+    _print_comparison(gather(models), sort, "json" if as_json else form, detail=True)
 
 
 @app.command()
