@@ -1,0 +1,149 @@
+"""The clock: warm up the very call that is timed, repeat it until its median is known, say why it stopped."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from archlab.workload import BenchOptions
+
+Call = Callable[[], object]
+Timer = Callable[[Call], float]
+"""Runs a call to its very end, on the device too, and gives the seconds that it took."""
+
+STEADY = 0.05
+"""Warm-up goes on while a run is faster than the one before by more than this share."""
+
+PATIENCE = 5
+"""To make `min_repeats`, slow runs may take this many times the budget; beyond it fewer are made."""
+
+MISSES = 20
+"""A 95 % interval misses what it is for one time in this many."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of a call. p10 and p90 span the runs; `half_width` is of the median's 95 % interval, a share of it.
+
+    first: the cold first call. warmup: all calls before the clock started, the first among them.
+    """
+
+    median: float
+    p10: float
+    p90: float
+    repeats: int
+    half_width: float | None
+    first: float
+    warmup: float
+    warmup_runs: int
+    stopped: str
+
+    def describe(self) -> str:
+        """`median of 12 runs after 2 to warm up; stopped: ...`, for a figure's `how`."""
+        runs = "1 run" if self.repeats == 1 else f"median of {self.repeats} runs"
+        return f"{runs} after {self.warmup_runs} to warm up; stopped: {self.stopped}"
+
+
+def stopwatch(now: Callable[[], float]) -> Timer:
+    """A timer that reads the clock `now` (seconds) before and after."""
+
+    def timer(call: Call) -> float:
+        start = now()
+        call()
+        return now() - start
+
+    return timer
+
+
+def measure(call: Call, options: BenchOptions, timer: Timer, on_progress: Callable[[float], None]) -> Sample:
+    """Time `call`. Raises whatever it raises.
+
+    Runs until the median's interval is within `options.precision`, `options.seconds` are spent or `max_repeats` are
+    made; at least `min_repeats`, but no more than `PATIENCE` budgets allow, and one in any case.
+    """
+    on_progress(0.0)
+    warm = _warm_up(call, options, timer)
+    runs: list[float] = []
+    while (stopped := _stopped(runs, options)) is None:
+        runs.append(timer(call))
+        on_progress(_share(runs, options))
+    on_progress(1.0)
+    return Sample(
+        median=quantile(runs, 0.5),
+        p10=quantile(runs, 0.1),
+        p90=quantile(runs, 0.9),
+        repeats=len(runs),
+        half_width=median_half_width(runs),
+        first=warm[0],
+        warmup=sum(warm),
+        warmup_runs=len(warm),
+        stopped=stopped,
+    )
+
+
+def _warm_up(call: Call, options: BenchOptions, timer: Timer) -> list[float]:
+    """Seconds of the untimed runs: at least `options.warmup`, until steady or as long as the budget."""
+    runs = [timer(call)]
+    while sum(runs) < options.seconds and (len(runs) < options.warmup or not _steady(runs)):
+        runs.append(timer(call))
+    return runs
+
+
+def _steady(runs: list[float]) -> bool:
+    """Whether the last run was no longer faster than the one before."""
+    return len(runs) > 1 and runs[-1] >= (1 - STEADY) * runs[-2]
+
+
+def _share(runs: list[float], options: BenchOptions) -> float:
+    """How much of the timing is done, 0 to 1."""
+    share = max(sum(runs) / options.seconds, len(runs) / options.max_repeats)
+    return min(1.0, share, len(runs) / options.min_repeats)
+
+
+def _stopped(runs: list[float], options: BenchOptions) -> str | None:
+    """Why these runs are enough, None while they are not."""
+    if not runs:
+        return None
+    spent, budget = sum(runs), f"the budget of {options.seconds:g} s"
+    if len(runs) < options.min_repeats:
+        too_slow = spent + runs[-1] > PATIENCE * options.seconds
+        return f"{options.min_repeats} runs would take over {PATIENCE} times {budget}" if too_slow else None
+    half_width = median_half_width(runs)
+    if half_width is not None and half_width <= options.precision:
+        return f"the median is known to {half_width:.1%} (95 % interval)"
+    if spent >= options.seconds:
+        return f"{budget} is spent"
+    return f"max_repeats = {options.max_repeats}" if len(runs) >= options.max_repeats else None
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The quantile at `share`, linear between order statistics (Hyndman and Fan 1996, type 7)."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def median_half_width(values: list[float]) -> float | None:
+    """Half the width of the median's 95 % interval, as a share of the median; None below 6 values.
+
+    Distribution-free: the interval between the k-th lowest and the k-th highest value (Conover 1999, section 3.2).
+    """
+    k = _interval_rank(len(values))
+    if k is None:
+        return None
+    ordered = sorted(values)
+    middle = quantile(ordered, 0.5)
+    return (ordered[-k] - ordered[k - 1]) / 2 / middle if middle > 0 else 0.0
+
+
+@functools.cache
+def _interval_rank(n: int) -> int | None:
+    """The largest k for which the k-th lowest and k-th highest of n values enclose the median at 95 %."""
+    tail, k = 0, 0
+    while (tail := tail + math.comb(n, k)) * 2 * MISSES <= 2**n:
+        k += 1
+    return k or None

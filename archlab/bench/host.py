@@ -1,0 +1,126 @@
+"""What the operating system says: memory, the processor, how busy the machine is. Torch-free.
+
+Linux says all of it in /proc and /sys; elsewhere there is less, and never an error.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
+LOADED = 0.1
+"""Share of the processors that others may use before the machine counts as loaded."""
+
+
+def _read(path: Path) -> str:
+    """The file's text, empty where there is none."""
+    with suppress(OSError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _kib(text: str, name: str) -> int | None:
+    """The bytes of a line `name:  123 kB`."""
+    found = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def available_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+    """Bytes that can be allocated without swapping: the machine's, or what the process's cgroups leave of them."""
+    free = _kib(_read(proc / "meminfo"), "MemAvailable")
+    if free is None:
+        free = _physical_memory()
+    return max(0, min([free, *_cgroup_room(_read(proc / "self/cgroup"), cgroups)]))
+
+
+def _physical_memory() -> int:
+    """All of the machine's memory; what a system that does not tell what is free is assumed to have."""
+    with suppress(ValueError, OSError, AttributeError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return sys.maxsize
+
+
+def _cgroup_room(membership: str, root: Path) -> list[int]:
+    """Limit less use of every cgroup, v2 or v1, that the process is in; page cache can be dropped and is not used."""
+    rooms = []
+    for line in membership.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):
+            top = root / controllers
+            names = ("memory.max", "memory.current") if not controllers else _V1_FILES
+            below = Path(path.lstrip("/"))
+            rooms += [_room(top / folder, *names) for folder in (below, *below.parents)]
+    return [room for room in rooms if room is not None]
+
+
+_V1_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def _room(folder: Path, limit: str, usage: str) -> int | None:
+    most, used = _read(folder / limit).strip(), _read(folder / usage).strip()
+    if not (most.isdigit() and used.isdigit()):  # `max` is no limit
+        return None
+    cached = re.search(r"^(?:total_)?inactive_file (\d+)", _read(folder / "memory.stat"), re.MULTILINE)
+    return int(most) - int(used) + (int(cached[1]) if cached else 0)
+
+
+def resident_memory() -> int:
+    """Bytes of this process in memory now; 0 where the system does not say."""
+    return _kib(_read(PROC / "self/status"), "VmRSS") or 0
+
+
+def reset_peak() -> bool:
+    """Set the process's high-water mark to what it holds now (proc(5), clear_refs). False where that cannot be."""
+    try:
+        (PROC / "self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_memory() -> tuple[int, str]:
+    """The process's high-water mark in bytes, and where it was read."""
+    peak = _kib(_read(PROC / "self/status"), "VmHWM")
+    if peak is not None:
+        return peak, "VmHWM"
+    import resource
+
+    scale = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere: getrusage(2)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale, "ru_maxrss"
+
+
+def cpu_name() -> str:
+    """The processor's model."""
+    found = re.search(r"^model name\s*:\s*(.+)$", _read(PROC / "cpuinfo"), re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+class Busy:
+    """From its making on: how many processors work for others, stolen time of a virtual machine included.
+
+    A load average would count this process itself, and the sweep's point before it.
+    """
+
+    def __init__(self) -> None:
+        self.cpus = os.cpu_count() or 1
+        self._start = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        """Seconds: wall, of all processors at work, of this process."""
+        ticks = [int(word) for word in _read(PROC / "stat").partition("\n")[0].split()[1:9]]
+        own = os.times()
+        busy = sum(ticks) - sum(ticks[3:5])  # all but idle and waiting for a disk
+        return time.monotonic(), busy / os.sysconf("SC_CLK_TCK"), own.user + own.system
+
+    def elsewhere(self) -> float:
+        """Processors that were busy with other processes, on average; 0 where the system does not say."""
+        wall, busy, own = (now - start for now, start in zip(self._now(), self._start, strict=True))
+        return max(0.0, busy - own) / wall if wall > 0 else 0.0

@@ -1,0 +1,147 @@
+"""The phases that are timed. Each is a context manager that prepares a decoder and yields what one run is.
+
+prefill   [batch, prompt] tokens into an empty KV cache, logits of the last position only
+decode    `new` steps of one token a sequence, each fed the likeliest token of the step before, after `prompt` cached
+          tokens; the first token is prefill's and is not counted
+train     forward, loss, backward and a fused AdamW step on [batch, prompt] tokens
+
+Prefill and decode run in eval mode without gradients, training in training mode; the mode found is restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from archlab.bench.clock import Call
+from archlab.components.head.spec import RegressionHead
+from archlab.decoder.cache import KVCache
+from archlab.decoder.generate import evaluating
+from archlab.decoder.module import Decoder
+from archlab.workload import Workload
+
+LEARNING_RATE = 1e-5
+"""Small: the step costs the same, and the weights stay finite in any dtype."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is timed. tokens: those of one call that the rate counts, `counted` in words. steps: of one call.
+
+    cache_bytes: of the KV cache's tensors, None where there is no cache.
+    """
+
+    call: Call
+    tokens: int
+    steps: int
+    counted: str
+    cache_bytes: int | None = None
+
+
+Phase = Callable[[Decoder, Workload, int], AbstractContextManager[Run]]
+
+
+@contextmanager
+def prefill(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
+    """One call fills the cache with the prompts."""
+    batch, prompt = workload.batch, workload.prompt
+    ids = _random_ids(decoder, batch, prompt, seed)
+    with evaluating(decoder):
+        cache = _cache(decoder, workload)
+
+        def call() -> Tensor:
+            cache.reset()
+            return decoder(ids, cache, last_only=True)
+
+        counted = f"{batch} x {prompt} prompt tokens, KV cache filled, logits of the last position only"
+        yield Run(call, batch * prompt, 1, counted, cache.nbytes)
+
+
+@contextmanager
+def decode(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
+    """One call makes `new` tokens a sequence, each time from the same context."""
+    batch, prompt, new = workload.batch, workload.prompt, workload.new
+    ids = _random_ids(decoder, batch, prompt, seed)
+    with evaluating(decoder):
+        cache = _cache(decoder, workload)
+        first = _likeliest(decoder(ids, cache, last_only=True))
+
+        def call() -> Tensor:
+            cache.reset()
+            cache.advance(prompt)  # the prompt's keys and values are still there
+            token = first
+            for _ in range(new):
+                token = _likeliest(decoder(token, cache, last_only=True))
+            return token
+
+        counted = f"{batch} x {new} new tokens, greedy, one a step, after {prompt} cached; the first is prefill's"
+        yield Run(call, batch * new, new, counted, cache.nbytes)
+
+
+@contextmanager
+def train(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
+    """One call is one step; it changes the weights a little."""
+    batch, prompt = workload.batch, workload.prompt
+    ids = _random_ids(decoder, batch, prompt + 1, seed)
+    optimizer = torch.optim.AdamW(decoder.parameters(), lr=LEARNING_RATE, fused=True)
+
+    def call() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        _loss(decoder(ids[:, :-1]), ids[:, 1:], decoder).backward()
+        optimizer.step()
+
+    with _training(decoder):
+        counted = f"{batch} x {prompt} tokens: forward, loss, backward and a fused AdamW step"
+        yield Run(call, batch * prompt, 1, counted)
+
+
+PHASES: dict[str, Phase] = {"prefill": prefill, "decode": decode, "train": train}
+
+
+@contextmanager
+def _training(decoder: Decoder) -> Iterator[None]:
+    """Training mode; the mode of every submodule is restored, and the gradients are dropped."""
+    found = {part: part.training for part in decoder.modules()}
+    decoder.train()
+    try:
+        yield
+    finally:
+        for part, training in found.items():
+            part.training = training
+        decoder.zero_grad(set_to_none=True)
+
+
+def _random_ids(decoder: Decoder, batch: int, tokens: int, seed: int) -> Tensor:
+    """Token ids [batch, tokens] on the decoder's device, the same for a seed on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(decoder.spec.vocab_size, (batch, tokens), generator=generator)
+    return ids.to(decoder.embedding.weight.device)
+
+
+def _cache(decoder: Decoder, workload: Workload) -> KVCache:
+    """Room for the whole run, so that prefill and decode take the same memory."""
+    device = decoder.embedding.weight.device
+    return KVCache(decoder.spec, workload.batch, workload.length, workload.cache_dtype, device)
+
+
+def _likeliest(logits: Tensor) -> Tensor:
+    """Logits [B, 1, V] -> the next token of each sequence, [B, 1]."""
+    return logits[:, -1].argmax(-1, keepdim=True)
+
+
+def _loss(outputs: Tensor, targets: Tensor, decoder: Decoder) -> Tensor:
+    """The loss that the head is trained with, in float32 or wider.
+
+    Next-token cross entropy; for classes, cross entropy, and for numbers, the squared error, against made-up ones.
+    """
+    wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    if isinstance(decoder.spec.head, RegressionHead):
+        return F.mse_loss(wide, torch.zeros_like(wide))
+    if decoder.spec.head.last_token_only:
+        targets = targets[:, -1] % wide.shape[-1]
+    return F.cross_entropy(wide.flatten(0, -2), targets.flatten())

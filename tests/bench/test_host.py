@@ -1,0 +1,89 @@
+"""What is read from the operating system, on made-up machines and on this one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archlab.bench import host
+
+GIB = 2**30
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Any:
+    """Writes files under a made-up /proc and /sys/fs/cgroup; gives the memory available there."""
+
+    def available(membership: str, files: dict[str, str]) -> int:
+        proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+        (proc / "self").mkdir(parents=True)
+        (proc / "meminfo").write_text("MemTotal: 33554432 kB\nMemAvailable:   16777216 kB\n")
+        (proc / "self/cgroup").write_text(membership)
+        for name, text in files.items():
+            (cgroups / name).parent.mkdir(parents=True, exist_ok=True)
+            (cgroups / name).write_text(text)
+        return host.available_memory(proc, cgroups)
+
+    return available
+
+
+def test_without_a_limit_it_is_the_machines(machine: Any) -> None:
+    assert machine("0::/\n", {"memory.max": "max\n", "memory.current": "5\n"}) == 16 * GIB
+
+
+def test_a_cgroup_v2_limit_counts_also_of_a_parent(machine: Any) -> None:
+    files = {
+        "box/memory.max": f"{4 * GIB}\n",
+        "box/memory.current": f"{3 * GIB}\n",
+        "box/memory.stat": f"anon 1\ninactive_file {GIB}\n",
+        "box/job/memory.max": "max\n",
+        "box/job/memory.current": "1\n",
+    }
+    assert machine("0::/box/job\n", files) == 2 * GIB  # page cache can be dropped
+
+
+def test_a_cgroup_v1_limit_counts(machine: Any) -> None:
+    files = {"memory/memory.limit_in_bytes": f"{2 * GIB}", "memory/memory.usage_in_bytes": f"{GIB}"}
+    assert machine("7:cpu:/\n4:memory:/elsewhere\n", files) == GIB
+
+
+def test_over_the_limit_is_nothing_left(machine: Any) -> None:
+    assert machine("0::/\n", {"memory.max": "1\n", "memory.current": "5\n"}) == 0
+
+
+@linux
+def test_this_machine_has_memory_and_a_name() -> None:
+    assert host.available_memory() > 0
+    assert host.cpu_name()
+    assert 0 < host.resident_memory() <= host.peak_memory()[0]
+
+
+def test_where_proc_says_nothing_the_rest_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "PROC", tmp_path)
+    assert host.reset_peak() is False
+    assert host.peak_memory()[1] == "ru_maxrss"
+    assert host.peak_memory()[0] > 1e6
+    assert host.resident_memory() == 0
+    assert host.cpu_name()
+    assert host.available_memory(tmp_path, tmp_path) > 0
+    assert host.Busy().elsewhere() == 0
+
+
+def test_work_elsewhere_is_told_from_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "PROC", tmp_path)
+    monkeypatch.setattr(host.time, "monotonic", iter([0.0, 10.0]).__next__)
+    monkeypatch.setattr(host.os, "times", iter([_times(1.0), _times(6.0)]).__next__)
+    monkeypatch.setattr(host.os, "sysconf", lambda name: 100)
+    (tmp_path / "stat").write_text("cpu  100 0 100 9000 50 0 0 0 0 0\ncpu0 1\n")
+    busy = host.Busy()
+    (tmp_path / "stat").write_text("cpu  900 0 200 9000 80 0 0 100 0 0\ncpu0 1\n")
+    assert busy.elsewhere() == pytest.approx((10.0 - 5.0) / 10.0)  # 8 + 1 s at work, 1 s stolen; 5 s are ours
+
+
+class _times:
+    def __init__(self, user: float) -> None:
+        self.user, self.system = user, 0.0

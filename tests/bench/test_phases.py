@@ -1,0 +1,86 @@
+"""What one timed run of each phase does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from archlab.bench.phases import PHASES
+from archlab.cost.kv import kv_cache
+from archlab.decoder.build import build
+from archlab.decoder.module import Decoder
+from archlab.decoder.spec import DecoderSpec
+from archlab.workload import Workload
+
+
+@pytest.fixture
+def decoder(spec: DecoderSpec) -> Decoder:
+    return build(spec, dtype="fp32")
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("found", [True, False])
+def test_the_mode_is_restored_also_after_an_error(
+    phase: str, found: bool, decoder: Decoder, workload: Workload
+) -> None:
+    decoder.train(found)
+    decoder.layers[0].eval()
+    before = [part.training for part in decoder.modules()]
+    with PHASES[phase](decoder, workload, 0) as timed:
+        assert all(part.training == (phase == "train") for part in decoder.modules())
+        timed.call()
+    assert [part.training for part in decoder.modules()] == before
+    with pytest.raises(ZeroDivisionError), PHASES[phase](decoder, workload, 0):
+        raise ZeroDivisionError
+    assert [part.training for part in decoder.modules()] == before
+    assert all(parameter.grad is None for parameter in decoder.parameters())
+
+
+def test_prefill_gives_the_last_position_only(decoder: Decoder, workload: Workload) -> None:
+    with PHASES["prefill"](decoder, workload, 0) as timed:
+        logits = timed.call()
+        assert logits.shape == (workload.batch, 1, decoder.spec.vocab_size)
+        assert not logits.requires_grad
+        assert timed.tokens == workload.batch * workload.prompt
+        torch.testing.assert_close(timed.call(), logits)
+
+
+def test_every_decode_run_starts_at_the_same_context(decoder: Decoder, workload: Workload) -> None:
+    with PHASES["decode"](decoder, workload, 0) as timed:
+        runs = [timed.call() for _ in range(3)]
+        assert all(torch.equal(run, runs[0]) for run in runs)
+        assert timed.tokens == workload.batch * workload.new
+        assert timed.steps == workload.new
+
+
+def test_decode_makes_the_tokens_that_generation_makes(decoder: Decoder, workload: Workload) -> None:
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(decoder.spec.vocab_size, (workload.batch, workload.prompt), generator=generator)
+    wanted = decoder.generate(ids, workload.new + 1)[:, -1:]  # the first of them is prefill's
+    with PHASES["decode"](decoder, workload, 3) as timed:
+        assert torch.equal(timed.call(), wanted)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_the_cache_has_the_bytes_that_the_paper_says(phase: str, decoder: Decoder) -> None:
+    workload = Workload(batch=3, prompt=7, new=2, dtype="fp32", kv_dtype="bf16")
+    with PHASES[phase](decoder, workload, 0) as timed:
+        assert timed.cache_bytes == kv_cache(decoder.spec, 3, 9, "bf16").bytes
+        timed.call()
+
+
+@pytest.mark.parametrize("head", ["tied", "untied", "classification", "regression"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16", "fp64"])
+def test_a_training_step_moves_every_weight(
+    head: str, dtype: str, with_head: Callable[[str], DecoderSpec], workload: Workload
+) -> None:
+    decoder = build(with_head(head), dtype=dtype)
+    with PHASES["train"](decoder, workload, 0) as timed:
+        timed.call()
+        grads: dict[str, Any] = {name: parameter.grad for name, parameter in decoder.named_parameters()}
+        assert all(grad is not None and grad.isfinite().all() for grad in grads.values())
+    assert all(parameter.isfinite().all() for parameter in decoder.parameters())
+    assert timed.cache_bytes is None

@@ -1,0 +1,236 @@
+"""The whole bench on a tiny model: its figures, and what becomes of a phase that cannot be timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from archlab.bench import run as bench
+from archlab.bench.phases import PHASES, Run
+from archlab.cost.kv import kv_cache
+from archlab.cost.memory import inference_memory, training_memory
+from archlab.decoder.spec import DecoderSpec
+from archlab.errors import RequestError
+from archlab.record import Figure
+from archlab.workload import BenchOptions, Workload
+
+ALLOCATION_MESSAGE = (
+    "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "1099511627776 bytes. Error code 12 (Cannot allocate memory)"
+)
+
+
+@pytest.fixture(scope="module")
+def figures(spec: DecoderSpec, workload: Workload, options: BenchOptions) -> dict[str, Figure]:
+    return bench.run(spec, workload, options, "cpu")[0]
+
+
+def test_every_phase_has_its_figures(figures: dict[str, Figure]) -> None:
+    assert set(figures) == {
+        *("prefill_tok_s", "prefill_seconds", "prefill_warmup_seconds", "prefill_peak_bytes"),
+        *("decode_tok_s", "decode_seconds_per_token", "decode_warmup_seconds", "decode_peak_bytes"),
+        *("train_tok_s", "train_seconds_per_step", "train_warmup_seconds", "train_peak_bytes"),
+        "kv_allocated_bytes",
+    }
+    for figure in figures.values():
+        assert (figure.kind, figure.status, figure.reason) == ("measured", "ok", None)
+        assert figure.value is not None
+        assert figure.value > 0
+
+
+def test_spreads_are_in_order(figures: dict[str, Figure]) -> None:
+    for name, figure in figures.items():
+        if name.endswith(("tok_s", "_seconds", "per_token", "per_step")) and "warmup" not in name:
+            assert None not in (figure.low, figure.high)
+            assert figure.low <= figure.value <= figure.high, name
+            assert figure.repeats in (2, 3)
+            assert all(words in figure.how for words in ("fp32 on cpu", "to warm up", "stopped:", "2 x "))
+
+
+def test_g03_rates_are_tokens_not_sequences(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any
+) -> None:
+    figures, _ = bench.run(spec, workload, options, pretend(seconds=0.5))
+    rates = {phase: figures[f"{phase}_tok_s"].value for phase in PHASES}
+    assert rates == {"prefill": 2 * 12 / 0.5, "decode": 2 * 5 / 0.5, "train": 2 * 12 / 0.5}
+    assert figures["prefill_seconds"].value == 0.5
+    assert figures["decode_seconds_per_token"].value == 0.5 / 5
+    assert figures["train_seconds_per_step"].value == 0.5
+
+
+def test_the_cache_is_as_large_as_on_paper(figures: dict[str, Figure], spec: DecoderSpec, workload: Workload) -> None:
+    assert figures["kv_allocated_bytes"].value == kv_cache(spec, 2, 17, "fp32").bytes
+
+
+@pytest.mark.parametrize("phases", [("decode",), ("train", "prefill"), ()])
+def test_only_the_phases_asked_for_are_timed(
+    phases: tuple[str, ...], spec: DecoderSpec, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not phases:
+        monkeypatch.setattr(bench, "build", lambda *args, **kwargs: pytest.fail("nothing was to be built"))
+    figures, _ = bench.run(
+        spec, workload, BenchOptions(phases=phases, seconds=0.1, max_repeats=1, min_repeats=1), "cpu"
+    )
+    assert {name.split("_")[0] for name in figures} - {"kv"} == set(phases)
+    assert ("kv_allocated_bytes" in figures) == bool({"prefill", "decode"} & set(phases))
+
+
+def test_progress_names_each_phase_in_turn(spec: DecoderSpec, workload: Workload, options: BenchOptions) -> None:
+    seen: list[tuple[str, float]] = []
+    bench.run(spec, workload, options, "cpu", on_progress=lambda phase, done: seen.append((phase, done)))
+    assert list(dict.fromkeys(phase for phase, _ in seen)) == ["build", "prefill", "decode", "train"]
+    for phase in PHASES:
+        shares = [done for name, done in seen if name == phase]
+        assert (shares[0], shares[-1], shares) == (0.0, 1.0, sorted(shares))
+
+
+def test_nothing_is_built_where_inference_does_not_fit(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "build", lambda *args, **kwargs: pytest.fail("it was to be left unbuilt"))
+    figures, _ = bench.run(spec, workload, options, pretend(memory=1000))
+    assert len(figures) == 12
+    for figure in figures.values():
+        assert (figure.value, figure.status) == (None, "too_large")
+        assert figure.reason.startswith("needs ")
+        assert figure.reason.endswith("cpu has 1,000 B free")
+
+
+def test_training_alone_may_not_fit(spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any) -> None:
+    memory = training_memory(spec, workload).total - 1
+    assert memory > inference_memory(spec, workload).total
+    figures, _ = bench.run(spec, workload, options, pretend(memory=memory))
+    status = {phase: figures[f"{phase}_tok_s"].status for phase in PHASES}
+    assert status == {"prefill": "ok", "decode": "ok", "train": "too_large"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError(ALLOCATION_MESSAGE),
+        MemoryError(),
+    ],
+)
+def test_out_of_memory_is_a_row_and_the_next_phase_runs(
+    error: BaseException,
+    spec: DecoderSpec,
+    workload: Workload,
+    options: BenchOptions,
+    pretend: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(bench.PHASES, "prefill", failing(error))
+    device = pretend()
+    figures, _ = bench.run(spec, workload, options, device)
+    for name in ("tok_s", "seconds", "peak_bytes", "warmup_seconds"):
+        figure = figures[f"prefill_{name}"]
+        assert (figure.value, figure.status) == (None, "oom")
+        assert figure.reason.startswith("out of memory")
+    assert figures["decode_tok_s"].value > 0
+    assert figures["train_tok_s"].value > 0
+    assert device.releases >= 3
+
+
+def test_a_real_allocation_that_fails_is_out_of_memory(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bench.PHASES, "decode", failing(lambda: torch.empty(2**50)))
+    figures, _ = bench.run(spec, workload, options, "cpu")
+    assert {phase: figures[f"{phase}_tok_s"].status for phase in PHASES} == {
+        "prefill": "ok",
+        "decode": "oom",
+        "train": "ok",
+    }
+
+
+def test_out_of_memory_while_building_is_told_of_every_phase(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError(ALLOCATION_MESSAGE)
+
+    monkeypatch.setattr(bench, "build", build)
+    figures, _ = bench.run(spec, workload, options, "cpu")
+    assert {figure.status for figure in figures.values()} == {"oom"}
+    assert len(figures) == 12
+
+
+def test_what_torch_cannot_do_fails_that_phase_alone(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bench.PHASES, "train", failing(RuntimeError("\"addmm\" not implemented for 'Half'\nmore")))
+    figures, _ = bench.run(spec, workload, options, "cpu")
+    assert (figures["train_tok_s"].status, figures["train_tok_s"].reason) == (
+        "failed",
+        "\"addmm\" not implemented for 'Half'",
+    )
+    assert figures["prefill_tok_s"].status == "ok"
+
+
+def test_a_mistake_in_the_code_is_not_hidden(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(bench.PHASES, "train", failing(TypeError("a bug")))
+    with pytest.raises(TypeError):
+        bench.run(spec, workload, options, "cpu")
+
+
+@pytest.mark.parametrize(("emulated", "dtype"), [(True, "fp32"), (False, "bf16")])
+def test_an_open_dtype_is_the_devices_own(
+    emulated: bool, dtype: str, spec: DecoderSpec, pretend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretend, "supports", lambda self, asked: not (emulated and asked == "bf16"))
+    workload, options = (
+        Workload(prompt=6, new=2),
+        BenchOptions(seconds=0.1, max_repeats=1, min_repeats=1, phases=("prefill",)),
+    )
+    figures, environment = bench.run(spec, workload, options, pretend())
+    assert f"; {dtype} on cpu;" in figures["prefill_tok_s"].how
+    assert environment["timed_dtype"] == dtype
+    assert figures["kv_allocated_bytes"].value == kv_cache(spec, 1, 8, dtype).bytes
+
+
+@pytest.mark.parametrize("head", ["classification", "regression"])
+def test_a_task_head_decodes_nothing_and_that_is_no_failure(
+    head: str, with_head: Callable[[str], DecoderSpec], workload: Workload, options: BenchOptions
+) -> None:
+    figures, _ = bench.run(with_head(head), workload, options, "cpu")
+    assert figures["prefill_tok_s"].value > 0
+    assert figures["train_tok_s"].value > 0
+    skipped = figures["decode_tok_s"]
+    assert (skipped.value, skipped.status) == (None, "ok")
+    assert skipped.reason == f"not timed: a {head} head makes no tokens"
+
+
+def test_the_environment_names_the_machine(spec: DecoderSpec, workload: Workload) -> None:
+    _, environment = bench.run(spec, workload, BenchOptions(phases=()), "cpu")
+    assert environment["device"] == "cpu"
+    assert environment["torch"] == torch.__version__
+    assert environment["threads"] == torch.get_num_threads()
+    assert environment["device_name"] == environment["cpu"]
+    assert {"python", "os", "cpus", "load_average", "cpus_used_elsewhere", "warning"} <= set(environment)
+
+
+def test_a_device_that_is_not_there_is_refused(spec: DecoderSpec, workload: Workload, options: BenchOptions) -> None:
+    with pytest.raises(RequestError, match="'quantum' is not available here; valid: auto, cpu"):
+        bench.run(spec, workload, options, "quantum")
+
+
+def failing(what: BaseException | Callable[[], object]) -> Any:
+    """A phase whose run raises `what`, or calls it."""
+
+    def call() -> object:
+        if isinstance(what, BaseException):
+            raise what
+        return what()
+
+    @contextmanager
+    def phase(*args: Any) -> Iterator[Run]:
+        yield Run(call, 1, 1, "nothing")
+
+    return phase
