@@ -96,7 +96,7 @@ def _preset_text(path: Path) -> str:
 
 
 def _read_yaml(text: str) -> Any:
-    import yaml
+    import yaml  # type: ignore[import-untyped]
 
     try:
         return yaml.safe_load(text)

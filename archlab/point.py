@@ -11,6 +11,7 @@ from typing import Any
 
 import archlab
 from archlab.cost.figures import exact_figures
+from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
 from archlab.record import Figure, Record
@@ -59,9 +60,7 @@ def _check(record: Record, request: Request) -> None:
     from archlab.verify import verify
 
     record.checks = verify(request.spec, request.workload.cache_dtype)
-    wrong = [check["name"] for check in record.checks if not check["ok"]]
-    if wrong:
-        record.status, record.reason = "failed", f"the built module differs from the closed form: {', '.join(wrong)}"
+    _take_checks(record)
 
 
 def _time(record: Record, request: Request, on_progress: Progress | None) -> None:
@@ -74,7 +73,29 @@ def _time(record: Record, request: Request, on_progress: Progress | None) -> Non
     )
     record.figures |= measured
     record.environment |= environment
+    if "kv_allocated_bytes" in measured:
+        _check_cache(record, request, environment["timed_dtype"])
     _take_status(record, measured)
+
+
+def _check_cache(record: Record, request: Request, dtype: str) -> None:
+    """The cache that the clock ran with against its closed form, in the dtype that was timed."""
+    from archlab.verify import check
+
+    timed = request.workload.timed_in(dtype)
+    expected = kv_cache(request.spec, timed.batch, timed.length, timed.cache_dtype).bytes
+    found = record.figures["kv_allocated_bytes"].value
+    name = (
+        f"KV cache bytes while timed, {timed.length:,} tokens in {timed.cache_dtype}: closed form = allocated tensors"
+    )
+    record.checks.append(check(name, expected, int(found or 0)))
+    _take_checks(record)
+
+
+def _take_checks(record: Record) -> None:
+    wrong = [check["name"] for check in record.checks if not check["ok"]]
+    if wrong:
+        record.status, record.reason = "failed", f"the built module differs from the closed form: {', '.join(wrong)}"
 
 
 def _take_status(record: Record, measured: Mapping[str, Figure]) -> None:

@@ -10,19 +10,26 @@ from archlab.decoder.spec import DecoderSpec
 
 
 def verify(spec: DecoderSpec, dtype: str = "bf16") -> list[dict[str, Any]]:
-    """What was checked, a mapping a line: name, expected (closed form), found (built), ok. Imports torch."""
-    from archlab.decoder.build import build
+    """What was checked, a mapping a line: name, expected (closed form), found (built), ok. Imports torch.
+
+    Parts are checked one by one, and shown where they differ.
+    """
+    from archlab.decoder.build import build, parameters_by_part
     from archlab.decoder.cache import KVCache
 
     decoder = build(spec, device="meta", dtype=dtype)
-    built = sum(parameter.numel() for parameter in decoder.parameters())
+    counts, built = parameters(spec), parameters_by_part(decoder)
+    parts = [check(f"{part} parameters", count, built[part]) for part, count in counts.by_part.items()]
+    total = sum(parameter.numel() for parameter in decoder.parameters())
     cache = KVCache(spec, batch=1, length=spec.context, dtype=dtype, device="meta")
     cost = kv_cache(spec, 1, spec.context, dtype)
     return [
-        _check("parameters: closed form = built module", parameters(spec).total, built),
-        _check(f"KV cache bytes at {spec.context:,} tokens: closed form = allocated tensors", cost.bytes, cache.nbytes),
+        check("parameters: closed form = built module", counts.total, total),
+        *(part for part in parts if not part["ok"]),
+        check(f"KV cache bytes at {spec.context:,} tokens: closed form = allocated tensors", cost.bytes, cache.nbytes),
     ]
 
 
-def _check(name: str, expected: int, found: int) -> dict[str, Any]:
+def check(name: str, expected: int, found: int) -> dict[str, Any]:
+    """One line of the self-check."""
     return {"name": name, "expected": expected, "found": found, "ok": expected == found}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
@@ -14,18 +14,32 @@ PHASES = ("prefill", "decode", "train")
 
 @dataclass(frozen=True)
 class Workload:
-    """`batch` sequences of `prompt` tokens, then `new` tokens each. A training step runs [batch, prompt] tokens."""
+    """`batch` sequences of `prompt` tokens, then `new` tokens each. A training step runs [batch, prompt] tokens.
+
+    Without a dtype, figures on paper are for bf16, and the clock uses bf16 where the device computes in it and fp32
+    where it only emulates it (a CPU without AVX-512 BF16 or AMX is some 50 times slower in bf16).
+    """
 
     batch: int = option(1, "sequences at once", ge=1)
-    prompt: int = option(512, "tokens of each prompt, and of each training sequence", ge=1)
-    new: int = option(64, "tokens decoded after the prompt", ge=1)
-    dtype: str = option("bf16", "of the weights and the arithmetic", valid=tuple(DTYPE_BYTES))
-    kv_dtype: str | None = option(None, "of the cache; null: the workload's dtype", valid=tuple(DTYPE_BYTES))
+    prompt: int = option(256, "tokens of each prompt, and of each training sequence", ge=1)
+    new: int = option(32, "tokens decoded after the prompt", ge=1)
+    dtype: str | None = option(
+        None, "of weights and arithmetic; null: bf16, timed in fp32 where bf16 is emulated", valid=tuple(DTYPE_BYTES)
+    )
+    kv_dtype: str | None = option(None, "of the cache; null: that of the weights", valid=tuple(DTYPE_BYTES))
     contexts: tuple[int, ...] | None = option(None, "contexts the KV table shows; null: a few up to the model's", ge=1)
 
     @property
+    def weight_dtype(self) -> str:
+        return self.dtype or "bf16"
+
+    @property
     def cache_dtype(self) -> str:
-        return self.kv_dtype or self.dtype
+        return self.kv_dtype or self.weight_dtype
+
+    def timed_in(self, native: str) -> Workload:
+        """The workload as the clock runs it, where `native` is the dtype that the device computes in."""
+        return replace(self, dtype=self.dtype or native)
 
     @property
     def length(self) -> int:
@@ -54,7 +68,7 @@ class BenchOptions:
     """Which phases are timed, and when the clock stops: at the precision, or when the seconds are spent."""
 
     phases: tuple[str, ...] = option(PHASES, "what is timed; [] for nothing", valid=PHASES)
-    seconds: float = option(2.0, "time budget of one phase, after warm-up", gt=0)
+    seconds: float = option(0.6, "time budget of one phase, after warm-up", gt=0)
     warmup: int = option(1, "least runs of the very shape before the clock starts", ge=1)
     min_repeats: int = option(3, "least runs timed, even past the budget", ge=1)
     max_repeats: int = option(30, "most runs timed", ge=1)

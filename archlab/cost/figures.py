@@ -16,10 +16,10 @@ from archlab.workload import Workload
 def exact_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     """Parameters, weight bytes, KV cache and FLOPs; all exact, none needs torch."""
     counts = parameters(spec)
-    weights = counts.total * dtype_bytes(workload.dtype)
+    width = dtype_bytes(workload.weight_dtype)
     return {
         **_parameter_figures(counts),
-        "weight_bytes": _exact(weights, "B", f"parameters x {dtype_bytes(workload.dtype)} B ({workload.dtype})"),
+        "weight_bytes": _exact(counts.total * width, "B", f"parameters x {width} B ({workload.weight_dtype})"),
         **_cache_figures(spec, workload),
         **_flop_figures(spec, workload),
     }

@@ -1,0 +1,101 @@
+"""`archlab build -m`: Hydra's multirun, a record a point, one table; bad points are rows."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+PAPER = ("bench=none", "verify=false")
+
+
+def test_a_sweep_over_two_axes(shell):
+    answer = shell("build", "-m", "model/attention=mha,gqa,mqa", "model/norm=layernorm,rmsnorm", *PAPER)
+    assert answer.code == 0, answer.err
+    records = [name for name in shell.left() if name.endswith("record.json")]
+    assert len(records) == 6
+    assert all(name.startswith("outputs") for name in records)
+    for total in ("42,082,816", "38,937,088", "38,412,800"):  # mha, gqa, mqa with rmsnorm
+        assert total in answer.out
+    assert "\x1b[" not in answer.out
+
+
+def test_its_json_is_one_document(shell):
+    answer = shell("build", *PAPER, "model/attention=mha,gqa,mqa", "--json", "-m")
+    assert answer.json["schema"] == 1
+    points = answer.json["points"]
+    assert [point["figures"]["params"]["value"] for point in points] == [42_082_816, 38_937_088, 38_412_800]
+    assert [point["composition"]["axes"]["attention"]["choice"] for point in points] == ["mha", "gqa", "mqa"]
+
+
+def test_i01_a_bad_point_is_a_row_and_the_others_run(shell):
+    answer = shell("build", "-m", "model.attention.n_kv_heads=2,3,4", *PAPER, "--json")
+    assert answer.code == 1
+    points = answer.json["points"]
+    assert [point["status"] for point in points] == ["ok", "invalid", "ok"]
+    assert "3 does not divide n_heads = 8" in points[1]["reason"]
+    assert len([name for name in shell.left() if name.endswith("record.json")]) == 3
+
+
+def test_a_bad_point_shows_in_the_table(shell):
+    answer = shell("build", "-m", "model.attention.n_kv_heads=2,3", *PAPER)
+    assert answer.code == 1
+    assert "invalid" in answer.out
+    assert "does not divide" in answer.out
+    assert "Traceback" not in answer.err
+
+
+def test_values_are_checked_against_the_choice_of_their_own_point(shell):
+    answer = shell("build", "-m", "model=mha,gqa", "model.n_layers=2,4", *PAPER, "--json")
+    assert answer.code == 0, answer.err
+    assert [point["composition"]["n_layers"] for point in answer.json["points"]] == [2, 4, 2, 4]
+
+
+def test_an_unknown_choice_refuses_the_sweep_before_it_starts(shell):
+    answer = shell("build", "-m", "model/norm=layernorm,rmsnrm", *PAPER)
+    assert answer.code == 2
+    assert "did you mean model/norm=rmsnorm?" in answer.err
+    assert shell.left() == []
+
+
+def test_an_unknown_key_refuses_the_sweep_before_it_starts(shell):
+    answer = shell("build", "-m", "model.n_layer=2,4", *PAPER)
+    assert answer.code == 2
+    assert "did you mean model.n_layers?" in answer.err
+    assert shell.left() == []
+
+
+def test_flags_on_both_sides_of_the_overrides(shell):
+    answer = shell("build", "model=mha", "-m", "model.n_layers=1,2", "--json", *PAPER)
+    assert answer.code == 0, answer.err
+    assert len(answer.json["points"]) == 2
+
+
+def test_choices_of_patterns_and_lists(shell):
+    layers = "model.layers=[{attention:{n_kv_heads:1},repeat:3},{position:{choice:none}}]"
+    answer = shell("build", "-m", layers, "model.n_layers=4,8", *PAPER, "--json")
+    assert answer.code == 0, answer.err
+    assert [len(point["composition"]["layer_kinds"]) for point in answer.json["points"]] == [2, 2]
+
+
+def test_ctrl_c_keeps_the_finished_records(shell):
+    command = [sys.executable, "-m", "archlab", "build", "-m", f"seed={','.join(map(str, range(200)))}", *PAPER]
+    process = subprocess.Popen(
+        command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    until = time.monotonic() + 60
+    while len(_records(shell)) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    kept = _records(shell)
+    assert 2 <= len(kept) < 200
+    assert all(json.loads((shell.folder / name).read_text())["status"] == "ok" for name in kept)
+    assert out.count("38,937,088") == len(kept)
+
+
+def _records(shell):
+    return [name for name in shell.left() if name.endswith("/record.json")]
