@@ -167,7 +167,7 @@ def _kv_cache(record: Record, console: Console) -> set[str]:
     if not found:
         return set()
     workload = record.config.get("workload") or {}
-    dtype = workload.get("kv_dtype") or workload.get("dtype")
+    dtype = found["kv_bytes_per_token"].how.rsplit(" ", 1)[-1] if "kv_bytes_per_token" in found else None
     batch = workload.get("batch")
     heading(console, "KV cache", *_kinds(found), f"batch {batch}" if batch else "", clean(dtype or ""))
     grid = Grid([Column(number=True), Column(number=True), Column(number=True)])
@@ -269,7 +269,7 @@ def _where(record: Record) -> list[str]:
     workload = record.config.get("workload") or {}
     sizes = [f"{name} {workload[name]}" for name in ("batch", "prompt", "new") if name in workload]
     device = (record.environment.get(name) for name in ("device", "device_name"))
-    return [clean(text) for text in (*device, workload.get("dtype"), *sizes) if text]
+    return [clean(text) for text in (*device, record.environment.get("timed_dtype"), *sizes) if text]
 
 
 # --- the rest ---------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ REFUSED = {
     "odd rotary": (["model.attention.head_dim=63"], "63 features", "even number"),
     "learned too short": (
         ["model=gpt2", "workload.prompt=1000"],
-        "prompt 1000 + new 64 = 1064 tokens",
+        "prompt 1000 + new 32 = 1032 tokens",
         "learned positions end at 1024",
     ),
     "zero": (["model.d_model=0"], "model.d_model", "0 must be >= 1"),
