@@ -6,6 +6,7 @@ import datetime
 import platform
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -66,6 +67,7 @@ def _check(record: Record, request: Request) -> None:
 def _time(record: Record, request: Request, on_progress: Progress | None) -> None:
     if not request.bench.phases:
         return
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch runs without it, and says so
     from archlab.bench import run as bench
 
     measured, environment = bench.run(
