@@ -30,6 +30,7 @@ def run_point(
     record.notes = list(request.notes)
     record.composition = composition(request.spec)
     record.figures = exact_figures(request.spec, request.workload)
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch runs without it, and says so
     try:
         _check(record, request)
         _time(record, request, on_progress)
@@ -67,7 +68,6 @@ def _check(record: Record, request: Request) -> None:
 def _time(record: Record, request: Request, on_progress: Progress | None) -> None:
     if not request.bench.phases:
         return
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch runs without it, and says so
     from archlab.bench import run as bench
 
     measured, environment = bench.run(
