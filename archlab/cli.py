@@ -91,8 +91,9 @@ def _print_build(record: Any, as_json: bool) -> None:
 def _print_comparison(records: Any, sort: str | None, form: str, detail: bool) -> None:
     from archlab.report.compare import comparison
     from archlab.report.console import console
+    from archlab.report.formats import render
 
-    comparison(records, sort, detail).show(form, console())
+    render(comparison(records, sort, detail), form, console())
 
 
 @app.command(context_settings=_OPEN)

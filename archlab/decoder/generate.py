@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from archlab.decoder.cache import KVCache
+from archlab.decoder.spec import DecoderSpec
 from archlab.errors import RequestError
 
-if TYPE_CHECKING:
-    from archlab.decoder.module import Decoder
+
+class Generative(nn.Module):
+    """A model that generates: ids int64 [B, n], a cache and `last_only` in, logits [B, 1, V] out."""
+
+    spec: DecoderSpec
+    embedding: nn.Embedding
+
+    def generate(self, ids: Tensor, new: int, **options: Any) -> Tensor:
+        """`archlab.decoder.generate.generate` of this model."""
+        return generate(self, ids, new, **options)
 
 
 @contextmanager
@@ -30,7 +39,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def generate(
-    decoder: Decoder,
+    decoder: Generative,
     ids: Tensor,
     new: int,
     *,

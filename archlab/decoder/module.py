@@ -14,13 +14,13 @@ from archlab.components.norm.module import make_norm
 from archlab.components.position.module import NoPosition, make_position
 from archlab.components.span import Span, TensorSpan
 from archlab.decoder.cache import KVCache
-from archlab.decoder.generate import generate
+from archlab.decoder.generate import Generative
 from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.errors import RequestError
 from archlab.registry import module_class
 
 
-class Decoder(nn.Module):
+class Decoder(Generative):
     """A decoder-only language model. `archlab.build` makes one and sets its weights.
 
     positions: the distinct position modules, the model's own first; layers with the same choice share one.
@@ -56,10 +56,6 @@ class Decoder(nn.Module):
         x = self.final_norm(x[:, -1:] if last_only or one_row else x)
         y: Tensor = self.head(self.output_dropout(x), self.embedding.weight)
         return y[:, 0] if one_row else y
-
-    def generate(self, ids: Tensor, new: int, **options: Any) -> Tensor:
-        """`archlab.decoder.generate.generate` of this model."""
-        return generate(self, ids, new, **options)
 
     def _span(self, ids: Tensor, cache: KVCache | None) -> Span | TensorSpan:
         if ids.dim() != 2 or 0 in ids.shape:

@@ -1,7 +1,7 @@
 """Records side by side: a neutral table of what was compared, and the order, the best and the names in it.
 
 A `Comparison` is a matrix: fields (an override, an option, a figure) by records. It knows no orientation, no width
-and no format; `show` draws it, `formats` writes it.
+and no format; `formats.render` draws or writes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from archlab.registry import choice
 from archlab.report.text import clean, number, value_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 HEADLINE = (
     *("params", "params_non_embedding", "kv_bytes_per_token"),
@@ -71,12 +71,6 @@ class Comparison:
     @property
     def figures(self) -> list[Field]:
         return [field for field in self.fields if not field.label]
-
-    def show(self, form: str, console: Console) -> None:
-        """Print it as a table, or write it as json, csv or md."""
-        from archlab.report.formats import render
-
-        render(self, form, console)
 
 
 def comparison(records: Iterable[Record], sort: str | None = None, detail: bool = False) -> Comparison:

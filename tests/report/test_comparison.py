@@ -17,7 +17,7 @@ from rich.console import Console
 from archlab.errors import ConfigError
 from archlab.record import Figure, Record
 from archlab.report.compare import HEADLINE, comparison, direction
-from archlab.report.formats import csv_text, json_text, md_text
+from archlab.report.formats import csv_text, json_text, md_text, render
 from archlab.report.text import clean
 
 Make = Callable[..., Record]
@@ -37,7 +37,7 @@ def sweep(make: Make, failed: Make) -> list[Record]:
 
 
 def shown(records: list[Record], console: Console, form: str = "table", **options: object) -> str:
-    comparison(records, **options).show(form, console)
+    render(comparison(records, **options), form, console)
     return console.file.getvalue()
 
 

@@ -18,9 +18,11 @@ from conftest import make_record
 from archlab.report.build import show_build
 from archlab.report.compare import comparison
 from archlab.report.console import console
+from archlab.report.formats import render
 record = make_record(speed=1.0, name="mödel[bold]")
 show_build(record, console())
-comparison([record, make_record(["model/attention=mqa"], attention={{"choice": "mqa"}})]).show("table", console())
+compared = comparison([record, make_record(["model/attention=mqa"], attention={{"choice": "mqa"}})])
+render(compared, "table", console())
 """
 
 CLEAN = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE")}
