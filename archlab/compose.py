@@ -68,7 +68,7 @@ def model_source(source: str | Path) -> Iterator[list[str]]:
 def _is_path(source: str | Path) -> bool:
     text = str(source)
     looks = isinstance(source, Path) or "/" in text or text.endswith((".yaml", ".yml", ".json"))
-    return looks or (text not in presets.names() and Path(text).exists())
+    return looks or (not presets.exists(text) and Path(text).exists())
 
 
 def _preset_text(path: Path) -> str:

@@ -18,6 +18,7 @@ from archlab.errors import ConfigError, nearest
 FILE = Path(__file__).with_name("presets.json")
 
 
+@functools.cache
 def conf_dir() -> Path:
     """Where the YAML lies: beside the package in a checkout, inside it when installed from a wheel."""
     package = Path(__file__).resolve().parent
@@ -31,10 +32,15 @@ def names() -> list[str]:
     return sorted(file.stem for file in (conf_dir() / "model").glob("*.yaml"))
 
 
+def exists(name: str) -> bool:
+    """Whether a preset is called so."""
+    return name.isprintable() and "/" not in name and (conf_dir() / "model" / f"{name}.yaml").is_file()
+
+
 def check_name(name: str) -> None:
     """Raise ConfigError, with the nearest spelling, where no preset is called so."""
-    known = names()
-    if name not in known:
+    if not exists(name):
+        known = names()
         raise ConfigError("model", f"no preset {name!r}", value=name, valid=known, nearest=nearest(name, known))
 
 

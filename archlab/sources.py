@@ -36,7 +36,7 @@ def _groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 def _records(source: str, overrides: list[str]) -> list[Record]:
     path = Path(source)
-    if not overrides and path.exists() and (path.is_dir() or path.suffix == ".json") and source not in presets.names():
+    if not overrides and path.exists() and (path.is_dir() or path.suffix == ".json") and not presets.exists(source):
         found = list(records.collect(path)) if path.is_dir() else [records.load(path)]
         if not found:
             raise RequestError(f"{source}: no {records.FILE} at or under this folder")
