@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,6 +37,12 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
     "embedding_scale": st.floats(0.5, 2),
     "logit_scale": st.floats(0.1, 2),
     "d_ff": st.integers(1, 24),
+    "window": st.none() | st.integers(1, CONTEXT + 2),
+    "chunk": st.none() | st.integers(1, CONTEXT + 2),
+    "max_distance": st.integers(9, 16),
+    "n_buckets": st.integers(2, 8),
+    "max_bias": st.sampled_from([4.0, 8.0]),
+    "limit": st.floats(0.2, 7),
 }
 """Options whose sensible range is narrower than their bounds."""
 
@@ -48,6 +55,8 @@ def values_of(opt: Option) -> st.SearchStrategy[Any]:
         return st.sampled_from(opt.valid)
     if bool in opt.types:
         return st.booleans()
+    if type(None) in opt.types:
+        return st.none() | values_of(replace(opt, types=tuple(kind for kind in opt.types if kind is not type(None))))
     low = opt.ge if opt.ge is not None else opt.gt or 0
     if int in opt.types:
         return st.integers(int(low) + (opt.gt is not None), int(low) + 6)
@@ -64,8 +73,13 @@ def blocks(draw: st.DrawFn, axis: str, skip: tuple[str, ...] = (), **given: Any)
             block[key] = given[key]
         elif opt.required or draw(st.booleans()):
             block[key] = draw(values_of(opt))
-    if "d_ff" in block:
-        block.pop("rule", None)
+    for one, other in (("d_ff", "rule"), ("window", "chunk")):  # said one way or the other
+        if block.get(one) is not None:
+            block.pop(other, None)
+    if name == "t5":
+        block.setdefault("n_buckets", 6)
+    if block.get("unit_offset"):
+        block["weight"] = True
     return block
 
 

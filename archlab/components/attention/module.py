@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from archlab.components.attention import spec as specs
-from archlab.components.attention.attend import attend
+from archlab.components.attention.attend import attend, backend_used
 from archlab.components.dropout.spec import Dropout
 from archlab.components.linear import Linear
 from archlab.components.norm.module import make_norm
@@ -20,14 +21,15 @@ class Memory(Protocol):
     """What one layer keeps of earlier tokens."""
 
     def store(self, **new: Tensor) -> list[Tensor]:
-        """Append each tensor [B, heads, n, width]; all that is kept, [B, heads, m, width], in the same order."""
+        """Append each tensor [B, heads, n, width]; what this pass reads, [B, heads, m, width], in the same order."""
 
 
 @dataclass(frozen=True)
 class Step:
     """One forward pass as one layer's attention sees it.
 
-    rotation: turns queries and keys. mask: bool [n, m], True where visible; None means causal. memory: the KV cache.
+    rotation: turns queries and keys. mask: bool [n, m], True where visible, or a number [h, n, m] added to the scores,
+    -inf where not visible; None means causal. memory: the KV cache.
     """
 
     rotation: Rotation | None = None
@@ -35,7 +37,7 @@ class Step:
     memory: Memory | None = None
 
 
-@implements(specs.Attention)
+@implements(specs.GroupedAttention)
 class SelfAttention(nn.Module):
     """Multi-head, grouped-query or multi-query attention, by its spec. Ainslie et al. 2023."""
 
@@ -46,7 +48,7 @@ class SelfAttention(nn.Module):
     q_norm: nn.Module
     k_norm: nn.Module
 
-    def __init__(self, spec: specs.Attention, dropout: Dropout) -> None:
+    def __init__(self, spec: specs.GroupedAttention, dropout: Dropout) -> None:
         super().__init__()
         self.spec = spec
         self.backend = spec.backend
@@ -56,11 +58,19 @@ class SelfAttention(nn.Module):
         if self.qkv is None:
             for name, width, bias in zip("qkv", self.widths, biases, strict=True):
                 self.add_module(name, Linear(spec.d_model, width, bias=bias))
-        for name, width in zip(("q_norm", "k_norm"), spec.qk_norm_widths or (), strict=False):
-            self.add_module(name, make_norm(spec.norm, width))
+        for name, width, heads in zip(
+            ("q_norm", "k_norm"), spec.qk_norm_widths or (), spec.qk_norm_heads, strict=False
+        ):
+            self.add_module(name, make_norm(spec.norm, width, heads))
+        self.sinks = nn.Parameter(torch.zeros(spec.n_heads)) if spec.sinks else None
         self.o = Linear(spec.q_width, spec.d_model, bias=spec.o_bias)
         self.attention_dropout = dropout.attention
         self.residual_dropout = nn.Dropout(dropout.residual)
+
+    @property
+    def backend_used(self) -> str:
+        """What really runs: `sdpa`, or `math` where torch's fused attention cannot do what is asked."""
+        return backend_used(self.backend, self.spec.logit_cap)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         """x [B, n, d_model] -> [B, n, d_model]."""
@@ -76,6 +86,8 @@ class SelfAttention(nn.Module):
             scale=self.spec.scale,
             mask=step.mask,
             causal=step.mask is None,
+            sinks=self.sinks,
+            logit_cap=self.spec.logit_cap,
             dropout_p=self.attention_dropout if self.training else 0.0,
             backend=self.backend,
         )
@@ -86,7 +98,9 @@ class SelfAttention(nn.Module):
         q, k, v = self.qkv(x).split(self.widths, -1) if self.qkv is not None else (self.q(x), self.k(x), self.v(x))
         if self.spec.qk_norm == "full":
             q, k = self.q_norm(q), self.k_norm(k)
+        if self.spec.qkv_clip is not None:
+            q, k, v = (t.clamp(-self.spec.qkv_clip, self.spec.qkv_clip) for t in (q, k, v))
         q, k, v = (t.unflatten(-1, (-1, self.spec.head_dim)) for t in (q, k, v))
-        if self.spec.qk_norm == "head":
+        if self.spec.qk_norm in ("head", "per_head"):
             q, k = self.q_norm(q), self.k_norm(k)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)

@@ -1,10 +1,11 @@
-"""Self-attention on paper: heads and their sizes, biases, scale, query/key norm, what it caches."""
+"""Self-attention on paper: heads and their sizes, how far back they see, query/key norm, what is cached."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from archlab.components.locality import EVERYWHERE, Locality
 from archlab.components.norm.spec import Norm
 from archlab.errors import ConfigError
 from archlab.options import Spec, inherited, option
@@ -26,15 +27,72 @@ class CachedTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Attention(Spec):
+    """Base of the attentions: what the model, its costs and its cache ask of one."""
+
+    d_model: int = inherited()
+    norm: Norm = inherited()
+    n_heads: int = option(help="query heads", ge=1)
+
+    @property
+    def q_width(self) -> int:
+        """Query features, all heads together."""
+        raise NotImplementedError
+
+    @property
+    def kv_width(self) -> int:
+        """Key features, and value features, as attention reads them in a prefill: all heads together."""
+        raise NotImplementedError
+
+    @property
+    def rotary_width(self) -> int:
+        """Features of a head that a rotation is offered."""
+        raise NotImplementedError
+
+    @property
+    def locality(self) -> Locality:
+        """How far back a query sees."""
+        return EVERYWHERE
+
+    @property
+    def qk_norm_widths(self) -> tuple[int, int] | None:
+        """Features over which queries are normalised, and keys; None where they are not."""
+        return None
+
+    @property
+    def has_sinks(self) -> bool:
+        """Whether each query head has a sink."""
+        return False
+
+    @property
+    def backend_used(self) -> str:
+        """What really runs: `sdpa` or `math`."""
+        raise NotImplementedError
+
+    def params(self) -> dict[str, int]:
+        """Parameters by tensor; those that end in `_norm` count under norms."""
+        raise NotImplementedError
+
+    def flops(self, tokens: int, pairs: int) -> int:
+        """Matmul FLOPs of `tokens` positions and `pairs` (query, key) pairs in a prefill, 2 a multiply-add."""
+        raise NotImplementedError
+
+    def decode_flops(self, tokens: int, pairs: int) -> int:
+        """The same of tokens decoded one by one after others that are cached."""
+        return self.flops(tokens, pairs)
+
+    def cache(self) -> tuple[CachedTensor, ...]:
+        """What is kept of each token between decode steps."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupedAttention(Attention):
     """Scaled dot-product attention with n_kv_heads shared among n_heads. Ainslie et al. 2023 (GQA).
 
     n_kv_heads = n_heads is multi-head (Vaswani et al. 2017), 1 is multi-query (Shazeer 2019). Query head i reads
     KV head i // (n_heads / n_kv_heads). n_heads * head_dim need not be d_model.
     """
 
-    d_model: int = inherited()
-    norm: Norm = inherited()
-    n_heads: int = option(help="query heads", ge=1)
     n_kv_heads: int = option(help="key/value heads", auto="one for four query heads, or the nearest that divides", ge=1)
     head_dim: int = option(help="features a head", auto="d_model / n_heads", ge=1)
     scale: float = option(help="multiplies the scores", auto="1 / sqrt(head_dim)", gt=0)
@@ -44,10 +102,26 @@ class Attention(Spec):
     o_bias: bool = option(False, "a bias on the output projection")
     qk_norm: str = option(
         "none",
-        "the layer's norm on queries and keys: over each head, or over all heads at once",
-        valid=("none", "head", "full"),
+        "the layer's norm on queries and keys: over each head, over all heads at once, or over each head with weights "
+        "of its own",
+        valid=("none", "head", "full", "per_head"),
     )
-    backend: str = option("sdpa", "torch's fused attention, or the explicit softmax", valid=("sdpa", "math"))
+    qkv_clip: float | None = option(
+        None, "clamps queries, keys and values to +- this after projection (and after a full norm); null: off", gt=0
+    )
+    window: int | None = option(
+        None, "keys that a query sees, its own included; null: all before it", ge=1, excludes="chunk"
+    )
+    chunk: int | None = option(
+        None, "a query sees only keys of its own run of so many positions; null: off", ge=1, excludes="window"
+    )
+    sinks: bool = option(False, "one learned logit a query head in the softmax's denominator (gpt-oss)")
+    logit_cap: float | None = option(
+        None, "scores become cap tanh(score / cap), after scaling and before the mask; null: off", gt=0
+    )
+    backend: str = option(
+        "sdpa", "torch's fused attention, or the explicit softmax, which a logit_cap needs", valid=("sdpa", "math")
+    )
 
     @classmethod
     def derive(cls, values: dict[str, Any]) -> None:
@@ -64,6 +138,9 @@ class Attention(Spec):
         if self.n_heads % self.n_kv_heads:
             problem = f"{self.n_kv_heads} does not divide n_heads = {self.n_heads}"
             raise ConfigError("n_kv_heads", problem, value=self.n_kv_heads, valid=divisors(self.n_heads))
+        if self.window is not None and self.chunk is not None:
+            problem = f"{self.chunk} is given beside window = {self.window}; set one of them"
+            raise ConfigError("chunk", problem, value=self.chunk)
 
     @property
     def q_width(self) -> int:
@@ -72,35 +149,53 @@ class Attention(Spec):
 
     @property
     def kv_width(self) -> int:
-        """Key features, and value features: n_kv_heads * head_dim."""
         return self.n_kv_heads * self.head_dim
 
     @property
+    def rotary_width(self) -> int:
+        return self.head_dim
+
+    @property
+    def locality(self) -> Locality:
+        return Locality(self.window, self.chunk)
+
+    @property
+    def has_sinks(self) -> bool:
+        return self.sinks
+
+    @property
+    def backend_used(self) -> str:
+        return self.backend if self.logit_cap is None else "math"
+
+    @property
     def qk_norm_widths(self) -> tuple[int, int] | None:
-        """Width of the query norm and of the key norm, None where there are none."""
-        widths = {"none": None, "head": (self.head_dim, self.head_dim), "full": (self.q_width, self.kv_width)}
-        return widths[self.qk_norm]
+        head = (self.head_dim, self.head_dim)
+        return {"none": None, "head": head, "full": (self.q_width, self.kv_width), "per_head": head}[self.qk_norm]
+
+    @property
+    def qk_norm_heads(self) -> tuple[int | None, int | None]:
+        """Heads for which the query norm has weights of their own, and the key norm; None where all share them."""
+        return (self.n_heads, self.n_kv_heads) if self.qk_norm == "per_head" else (None, None)
 
     def params(self) -> dict[str, int]:
-        """Parameters by tensor; `q_norm` and `k_norm` count under norms."""
         sizes = {"q": self.q_width, "k": self.kv_width, "v": self.kv_width}
         tensors = {name: self.d_model * width for name, width in sizes.items()}
         tensors |= {f"{name}_bias": width for name, width in sizes.items() if getattr(self, f"{name}_bias")}
         tensors["o"] = self.q_width * self.d_model
         if self.o_bias:
             tensors["o_bias"] = self.d_model
+        if self.sinks:
+            tensors["sinks"] = self.n_heads
         if self.qk_norm_widths:
-            for name, width in zip(("q_norm", "k_norm"), self.qk_norm_widths, strict=True):
-                tensors[name] = sum(self.norm.params(width).values())
+            for name, width, heads in zip(("q_norm", "k_norm"), self.qk_norm_widths, self.qk_norm_heads, strict=True):
+                tensors[name] = (heads or 1) * sum(self.norm.params(width).values())
         return tensors
 
     def flops(self, tokens: int, pairs: int) -> int:
-        """Matmul FLOPs of `tokens` positions and `pairs` (query, key) pairs, 2 a multiply-add."""
         projections = self.d_model * (2 * self.q_width + 2 * self.kv_width)
         return 2 * tokens * projections + 4 * pairs * self.q_width
 
     def cache(self) -> tuple[CachedTensor, ...]:
-        """What is kept of each token between decode steps."""
         return (
             CachedTensor("key", self.n_kv_heads, self.head_dim),
             CachedTensor("value", self.n_kv_heads, self.head_dim),
@@ -117,16 +212,16 @@ _FORMULA = "d (h + 2 kv) hd + h hd d"
 register(
     "attention",
     "mha",
-    Attention,
+    GroupedAttention,
     summary="every query head has keys and values of its own",
     formula=_FORMULA,
     fixed={"n_kv_heads": lambda values: values["n_heads"]},
 )
-register("attention", "gqa", Attention, summary="groups of query heads share keys and values", formula=_FORMULA)
+register("attention", "gqa", GroupedAttention, summary="groups of query heads share keys and values", formula=_FORMULA)
 register(
     "attention",
     "mqa",
-    Attention,
+    GroupedAttention,
     summary="all query heads share one key/value head",
     formula=_FORMULA,
     fixed={"n_kv_heads": 1},

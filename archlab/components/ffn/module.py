@@ -52,3 +52,17 @@ class FeedForward(nn.Module):
             return self.act(self.up(x))
         gate, up = self.gate_up(x).chunk(2, -1)
         return self.act(gate) * up
+
+
+@implements(specs.ClampedFeedForward)
+class ClampedFeedForward(FeedForward):
+    """down(g sigmoid(alpha g) (u + 1)), the gate g and up u clamped. OpenAI 2025 (gpt-oss)."""
+
+    def __init__(self, spec: specs.ClampedFeedForward, dropout: Dropout) -> None:
+        super().__init__(spec, dropout)
+        self.limit, self.alpha = spec.limit, spec.alpha
+
+    def _middle(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, -1)
+        gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        return gate * (self.alpha * gate).sigmoid() * (up + 1)
