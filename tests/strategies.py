@@ -91,6 +91,7 @@ def models(draw: st.DrawFn, task_heads: bool = True) -> dict[str, Any]:
     divided = st.lists(st.floats(1, 4), min_size=pairs, max_size=pairs)
     n_heads = draw(st.integers(1, 6))
     heads = {"n_heads": n_heads, "n_kv_heads": draw(st.sampled_from(divisors(n_heads))), "head_dim": head_dim}
+    heads |= {"rope_dim": head_dim, "nope_dim": draw(st.integers(1, 6))}
     rope = {"fraction": fraction, "short_factor": draw(divided), "long_factor": draw(divided)}
     model = {
         "d_model": draw(st.sampled_from([3, 8, 12])),

@@ -64,7 +64,7 @@ class KVCache:
 
     def _tensors(self, attention: Attention) -> dict[str, Tensor]:
         slots = attention.locality.kept(self.length)
-        shapes = {kept.name: (self.batch, kept.heads, slots, kept.width) for kept in attention.cache()}
+        shapes = {kept.name: (self.batch, kept.heads, slots, kept.width) for kept in attention.cached()}
         return {name: torch.zeros(shape, dtype=self.dtype, device=self.device) for name, shape in shapes.items()}
 
     @property
