@@ -19,6 +19,7 @@ BY_HAND = {
     "relu": lambda x: max(0.0, x),
     "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
     "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu_bloom": lambda x: 0.5 * x * (1 + math.tanh(0.79788456 * (x + 0.044715 * x**3))),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "relu2": lambda x: max(0.0, x) ** 2,
 }

@@ -19,10 +19,16 @@ def relu2(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
 
+def gelu_bloom(x: Tensor) -> Tensor:
+    """GELU by its tanh form, sqrt(2 / pi) cut to eight digits, as BLOOM was trained and transformers computes it."""
+    return 0.5 * x * (1 + (0.79788456 * x * (1 + 0.044715 * x * x)).tanh())
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "gelu_bloom": gelu_bloom,
     "silu": F.silu,
     "relu2": relu2,
 }

@@ -92,6 +92,7 @@ for _name, _activation, _gated, _summary in (
     ("relu", "relu", False, "max(0, x)"),
     ("gelu", "gelu", False, "x Phi(x), exact"),
     ("gelu_tanh", "gelu_tanh", False, "GELU by its tanh form"),
+    ("gelu_bloom", "gelu_bloom", False, "GELU by its tanh form, its constant cut to eight digits (BLOOM)"),
     ("silu", "silu", False, "x sigmoid(x)"),
     ("relu2", "relu2", False, "max(0, x) squared (Primer)"),
     ("swiglu", "silu", True, "SiLU gate"),
