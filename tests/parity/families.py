@@ -73,6 +73,31 @@ def gemma3(config: Config) -> Config:
     return model | {"layers": [local | {"repeat": config["sliding_window_pattern"] - 1}, {}]}
 
 
+def _gemma2(config: Config) -> Config:
+    """Every second layer sees a window; scores and logits are capped."""
+    model = llama(
+        config,
+        norm={"unit_offset": True},
+        attention={"scale": config["query_pre_attn_scalar"] ** -0.5, "logit_cap": config["attn_logit_softcapping"]},
+        ffn={"choice": "geglu_tanh"},
+        head={"logit_cap": config["final_logit_softcapping"]},
+        block={"choice": "sandwich", "embedding_scale": math.sqrt(config["hidden_size"])},
+    )
+    return model | {"layers": [{"attention": {"window": config["sliding_window"]}}, {}]}
+
+
+def _stablelm(config: Config) -> Config:
+    """LayerNorms with a shift, those of queries and keys without."""
+    return llama(
+        config,
+        norm={"choice": "layernorm", "eps": config["layer_norm_eps"]},
+        position={"fraction": config["partial_rotary_factor"]},
+        attention=biases("qkv", config["use_qkv_bias"])
+        | {"qk_norm": "per_head" if config["qk_layernorm"] else "none", "qk_norm_bias": False},
+        block={"choice": "parallel" if config["use_parallel_residual"] else "pre_norm"},
+    )
+
+
 def smollm3(config: Config) -> Config:
     turned = [{} if kept else {"position": {"choice": "none"}} for kept in config["no_rope_layers"]]
     return llama(config) | {"layers": turned}
@@ -107,6 +132,7 @@ def _cohere(config: Config) -> Config:
         config,
         norm={"choice": "layernorm", "eps": config["layer_norm_eps"], "bias": False},
         position={"layout": "interleaved"},
+        attention={"qk_norm": "per_head" if config["use_qk_norm"] else "none"},
         head={"logit_scale": config["logit_scale"]},
         block={"choice": "parallel"},
     )
@@ -125,7 +151,8 @@ def _gptj(config: Config) -> Config:
 
 def _mpt(config: Config) -> Config:
     alibi = {"choice": "alibi", "max_bias": config["attn_config"]["alibi_bias_max"]}
-    model = older(config, norm={"bias": False}, ffn={"bias": False})
+    clip = {"qkv_clip": config["attn_config"]["clip_qkv"]}
+    model = older(config, norm={"bias": False}, ffn={"bias": False}, attention=clip)
     return model | {"position": alibi}
 
 
@@ -142,6 +169,17 @@ def _bloom(config: Config) -> Config:
 def _gpt2(config: Config) -> Config:
     model = older(config, attention=biases("qkvo"), ffn={"choice": "gelu_tanh"}, dropout={"choice": "classic"})
     return model | {"position": {"choice": "learned"}}
+
+
+def _falcon(config: Config) -> Config:
+    parallel = {"choice": "parallel" if config["parallel_attn"] else "pre_norm"}
+    attention = {} if not config["multi_query"] else {"n_kv_heads": 1}
+    attention |= biases("qkvo", config["bias"])
+    model = older(config, attention=attention, ffn={"bias": config["bias"]}, block=parallel)
+    if config["alibi"]:
+        scale = (config["hidden_size"] // config["num_attention_heads"]) ** -0.5
+        model["position"] = {"choice": "alibi", "scale": scale}
+    return model
 
 
 def _opt(config: Config) -> Config:
@@ -177,8 +215,10 @@ MODELS: dict[str, Callable[[Config], Config]] = {
     "mistral": lambda c: llama(c, attention={"window": c["sliding_window"]}),
     "qwen2": lambda c: llama(c, attention=biases("qkv")),
     "gemma": _gemma,
+    "gemma2": _gemma2,
     "gemma3_text": gemma3,
     "smollm3": smollm3,
+    "stablelm": _stablelm,
     "cohere": _cohere,
     "olmo": lambda c: llama(
         c, norm={"choice": "layernorm", "eps": 1e-5, "weight": False}, attention={"qkv_clip": c["clip_qkv"]}
@@ -193,7 +233,7 @@ MODELS: dict[str, Callable[[Config], Config]] = {
     "bloom": _bloom,
     "mpt": _mpt,
     "opt": _opt,
-    "falcon": lambda c: older(c, attention={"n_kv_heads": 1}, ffn={"bias": False}, block={"choice": "parallel"}),
+    "falcon": _falcon,
     "gptj": _gptj,
     "gpt_neox": _gpt_neox,
     "phi": _phi,
@@ -270,7 +310,7 @@ OPT = {
     ".fc1.": ".ffn.up.",
     ".fc2.": ".ffn.down.",
 }
-NORMS = {"gemma3_text": SANDWICH, "olmo2": SANDWICH}
+NORMS = {"gemma2": SANDWICH, "gemma3_text": SANDWICH, "olmo2": SANDWICH}
 
 
 def our_weights(config: Config, weights: Mapping[str, Tensor]) -> Weights:
@@ -280,8 +320,10 @@ def our_weights(config: Config, weights: Mapping[str, Tensor]) -> Weights:
     names = OPT if kind == "opt" else (LLAMA if like_llama else GPT) | NORMS.get(kind, PRE)
     conv1d = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")  # [in, out], unlike Linear
     ours = {rename(name, names): t.T if name.endswith(conv1d) else t for name, t in weights.items()}
-    if kind in ("bloom", "gpt_neox"):
+    ours = {name.replace("q_layernorm", "q_norm").replace("k_layernorm", "k_norm"): t for name, t in ours.items()}
+    if kind in ("bloom", "gpt_neox") or (kind == "falcon" and not config["multi_query"]):
         ours = {name: by_head(t, config) if ".qkv." in name else t for name, t in ours.items()}
+    stack_heads(ours)
     fuse(ours, "attention.q_proj.", ("q_proj", "k_proj", "v_proj"), "qkv")
     fuse(ours, "ffn.gate_proj.", ("gate_proj", "up_proj"), "gate_up")
     return ours
@@ -296,6 +338,14 @@ def rename(name: str, names: Mapping[str, str]) -> str:
 def by_head(rows: Tensor, config: Config) -> Tensor:
     """Rows of query, key and value head by head: first all queries, then all keys, then all values."""
     return rows.unflatten(0, (config["num_attention_heads"], 3, -1)).transpose(0, 1).flatten(0, 2)
+
+
+def stack_heads(weights: Weights) -> None:
+    """Join the norms of single heads, `q_norm.norms.0.weight`, .. of StableLM, in place."""
+    for first in [name for name in weights if ".norms.0." in name]:
+        before, after = first.split(".norms.0.")
+        heads = sum(name.startswith(f"{before}.norms.") for name in weights)
+        weights[f"{before}.{after}"] = torch.stack([weights.pop(f"{before}.norms.{i}.{after}") for i in range(heads)])
 
 
 def fuse(weights: Weights, first: str, parts: tuple[str, ...], fused: str) -> None:

@@ -96,7 +96,7 @@ class SelfAttention(Attending):
         for name, width, heads in zip(
             ("q_norm", "k_norm"), spec.qk_norm_widths or (), spec.qk_norm_heads, strict=False
         ):
-            self.add_module(name, make_norm(spec.norm, width, heads))
+            self.add_module(name, make_norm(spec.head_norm, width, heads))
         self.sinks = nn.Parameter(torch.zeros(spec.n_heads)) if spec.sinks else None
         self.o = Linear(spec.q_width, spec.d_model, bias=spec.o_bias)
 

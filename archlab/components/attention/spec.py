@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from archlab.components.locality import EVERYWHERE, Locality
-from archlab.components.norm.spec import Norm
+from archlab.components.norm.spec import LayerNorm, Norm
 from archlab.errors import ConfigError
 from archlab.options import Spec, inherited, option
 from archlab.registry import register
@@ -108,6 +108,7 @@ class GroupedAttention(Attention):
         "of its own",
         valid=("none", "head", "full", "per_head"),
     )
+    qk_norm_bias: bool = option(help="the shift of these norms, where the norm has one", auto="as the layer's norm has")
     qkv_clip: float | None = option(
         None, "clamps queries, keys and values to +- this after projection (and after a full norm); null: off", gt=0
     )
@@ -131,12 +132,15 @@ class GroupedAttention(Attention):
         if "head_dim" not in values:
             values["head_dim"] = _even_share(values, "head_dim")
         values.setdefault("scale", values["head_dim"] ** -0.5)
+        values.setdefault("qk_norm_bias", isinstance(values["norm"], LayerNorm) and values["norm"].bias)
         values.setdefault("n_kv_heads", min(divisors(heads), key=lambda n: (abs(n - heads / 4), n)))
 
     def check(self) -> None:
         if self.n_heads % self.n_kv_heads:
             problem = f"{self.n_kv_heads} does not divide n_heads = {self.n_heads}"
             raise ConfigError("n_kv_heads", problem, value=self.n_kv_heads, valid=divisors(self.n_heads))
+        if self.qk_norm_bias and not isinstance(self.norm, LayerNorm):
+            raise ConfigError("qk_norm_bias", f"{self.norm.choice} has no shift", value=True)
         if self.window is not None and self.chunk is not None:
             problem = f"{self.chunk} is given beside window = {self.window}; set one of them"
             raise ConfigError("chunk", problem, value=self.chunk)
@@ -172,6 +176,11 @@ class GroupedAttention(Attention):
         return {"none": None, "head": head, "full": (self.q_width, self.kv_width), "per_head": head}[self.qk_norm]
 
     @property
+    def head_norm(self) -> Norm:
+        """The norm of queries and keys."""
+        return replace(self.norm, bias=self.qk_norm_bias) if isinstance(self.norm, LayerNorm) else self.norm
+
+    @property
     def qk_norm_heads(self) -> tuple[int | None, int | None]:
         """Heads for which the query norm has weights of their own, and the key norm; None where all share them."""
         return (self.n_heads, self.n_kv_heads) if self.qk_norm == "per_head" else (None, None)
@@ -187,7 +196,7 @@ class GroupedAttention(Attention):
             tensors["sinks"] = self.n_heads
         if self.qk_norm_widths:
             for name, width, heads in zip(("q_norm", "k_norm"), self.qk_norm_widths, self.qk_norm_heads, strict=True):
-                tensors[name] = (heads or 1) * sum(self.norm.params(width).values())
+                tensors[name] = (heads or 1) * sum(self.head_norm.params(width).values())
         return tensors
 
     def flops(self, tokens: int, pairs: int) -> int:
