@@ -81,6 +81,8 @@ def blocks(draw: st.DrawFn, axis: str, skip: tuple[str, ...] = (), **given: Any)
         block.setdefault("n_buckets", 6)
     if block.get("unit_offset"):
         block["weight"] = True
+    elif block.get("weight") is False and name == "rmsnorm":
+        block["unit_offset"] = False  # said, so that a layer of a pattern does not inherit it
     return block
 
 
