@@ -85,7 +85,7 @@ def _check_cache(record: Record, request: Request, dtype: str) -> None:
     from archlab.verify import check
 
     timed = request.workload.timed_in(dtype)
-    expected = kv_cache(request.spec, timed.batch, timed.length, timed.cache_dtype).bytes
+    expected = kv_cache(request.spec, timed.batch, timed.length, timed.cache_dtype).allocated
     found = record.figures["kv_allocated_bytes"].value
     name = (
         f"KV cache bytes while timed, {timed.length:,} tokens in {timed.cache_dtype}: closed form = allocated tensors"

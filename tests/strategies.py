@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,6 +37,13 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
     "embedding_scale": st.floats(0.5, 2),
     "logit_scale": st.floats(0.1, 2),
     "d_ff": st.integers(1, 24),
+    "window": st.none() | st.integers(1, CONTEXT + 2),
+    "chunk": st.none() | st.integers(1, CONTEXT + 2),
+    "max_distance": st.integers(9, 16),
+    "n_buckets": st.integers(2, 8),
+    "qk_norm_bias": st.just(False),
+    "max_bias": st.sampled_from([4.0, 8.0]),
+    "limit": st.floats(0.2, 7),
 }
 """Options whose sensible range is narrower than their bounds."""
 
@@ -48,6 +56,8 @@ def values_of(opt: Option) -> st.SearchStrategy[Any]:
         return st.sampled_from(opt.valid)
     if bool in opt.types:
         return st.booleans()
+    if type(None) in opt.types:
+        return st.none() | values_of(replace(opt, types=tuple(kind for kind in opt.types if kind is not type(None))))
     low = opt.ge if opt.ge is not None else opt.gt or 0
     if int in opt.types:
         return st.integers(int(low) + (opt.gt is not None), int(low) + 6)
@@ -64,8 +74,15 @@ def blocks(draw: st.DrawFn, axis: str, skip: tuple[str, ...] = (), **given: Any)
             block[key] = given[key]
         elif opt.required or draw(st.booleans()):
             block[key] = draw(values_of(opt))
-    if "d_ff" in block:
-        block.pop("rule", None)
+    for one, other in (("d_ff", "rule"), ("window", "chunk")):  # said one way or the other
+        if block.get(one) is not None:
+            block.pop(other, None)
+    if name == "t5":
+        block.setdefault("n_buckets", 6)
+    if block.get("unit_offset"):
+        block["weight"] = True
+    elif block.get("weight") is False and name == "rmsnorm":
+        block["unit_offset"] = False  # said, so that a layer of a pattern does not inherit it
     return block
 
 
@@ -77,6 +94,7 @@ def models(draw: st.DrawFn, task_heads: bool = True) -> dict[str, Any]:
     divided = st.lists(st.floats(1, 4), min_size=pairs, max_size=pairs)
     n_heads = draw(st.integers(1, 6))
     heads = {"n_heads": n_heads, "n_kv_heads": draw(st.sampled_from(divisors(n_heads))), "head_dim": head_dim}
+    heads |= {"rope_dim": head_dim, "nope_dim": draw(st.integers(1, 6))}
     rope = {"fraction": fraction, "short_factor": draw(divided), "long_factor": draw(divided)}
     model = {
         "d_model": draw(st.sampled_from([3, 8, 12])),

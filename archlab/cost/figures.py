@@ -58,12 +58,14 @@ def show_indices(indices: Sequence[int]) -> str:
 def _cache_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     dtype = workload.cache_dtype
     one = kv_cache(spec, 1, 1, dtype)
-    figures = {
-        "kv_bytes_per_token": _exact(one.bytes_per_token, "B/token", f"all layers, K and V, one sequence, {dtype}")
-    }
+    limited = any(layer.attention.locality.limit is not None for layer, _ in spec.layer_kinds)
+    growth = ", while it is shorter than every window" if limited else ""
+    capped = ", a layer's window or chunk at most, the current token included" if limited else ""
+    how = f"all layers, one sequence, {dtype}{growth}"
+    figures = {"kv_bytes_per_token": _exact(one.bytes_per_token, "B/token", how)}
     for context in workload.kv_contexts(spec):
         whole = kv_cache(spec, workload.batch, context, dtype)
-        how = f"batch {workload.batch}, {context:,} tokens, {dtype}: what the architecture needs"
+        how = f"batch {workload.batch}, {context:,} tokens, {dtype}: what the architecture needs{capped}"
         figures[f"kv_bytes.{context}"] = _exact(whole.bytes, "B", how)
     return figures
 
@@ -72,7 +74,7 @@ def _flop_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     figures = {}
     for convention in CONVENTIONS:
         cost = flops(spec, 1, workload.prompt, 1, convention)
-        pairs = "every query-key pair" if convention == "full" else "pairs at or below the diagonal"
+        pairs = "every query-key pair" if convention == "full" else "pairs that see each other"
         how = f"matmul FLOPs, 2 a multiply-add, {pairs}, logits of all positions, prompt {workload.prompt:,}"
         figures[f"flops_prefill_per_token.{convention}"] = _exact(cost.prefill_per_token, "FLOP/token", how)
     cost = flops(spec, 1, workload.prompt, 1, "full")

@@ -1,14 +1,16 @@
 """Matmul FLOPs, exact: 2 a multiply-add, embedding lookup 0, head counted tied or not, elementwise work not counted.
 
-Two conventions. `full` counts every (query, key) pair of the score matrix that a kernel without a causal shortcut
-computes, and equals torch's counter; `causal` counts the pairs at or below the diagonal only.
+Two conventions. `full` counts every (query, key) pair of the score matrix that a kernel without a shortcut computes,
+and equals torch's counter; `causal` counts only the pairs that see each other: at or below the diagonal, and in the
+window or the chunk of a layer that has one. In decoding they agree: no key out of sight is kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from archlab.decoder.spec import DecoderSpec
+from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.errors import ConfigError
 
 CONVENTIONS = ("full", "causal")
@@ -52,19 +54,26 @@ def flops(
     for name, value, least in (("batch", batch, 1), ("prompt", prompt, 1), ("new", new, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ConfigError(name, f"{value!r} is not a whole number of {least} or more", value=value)
-    square = prompt * prompt if convention == "full" else prompt * (prompt + 1) // 2
-    prefill = forward(spec, prompt, square)
-    steps = new * prompt + new * (new + 1) // 2
-    decode = forward(spec, new, steps)
+    prefill = _by_part(spec, prompt, lambda layer: layer.attention.flops(prompt, _pairs(layer, prompt, convention)))
+    decode = _by_part(spec, new, lambda layer: layer.attention.decode_flops(new, _decode_pairs(layer, prompt, new)))
     by_part = {part: batch * (prefill[part] + decode[part]) for part in prefill}
     return Flops(convention, batch, prompt, new, batch * sum(prefill.values()), batch * sum(decode.values()), by_part)
 
 
-def forward(spec: DecoderSpec, tokens: int, pairs: int) -> dict[str, int]:
-    """FLOPs by part of `tokens` positions of one sequence, with `pairs` (query, key) pairs a layer."""
+def _pairs(layer: LayerSpec, prompt: int, convention: str) -> int:
+    return prompt * prompt if convention == "full" else layer.attention.locality.pairs(prompt)
+
+
+def _decode_pairs(layer: LayerSpec, prompt: int, new: int) -> int:
+    locality = layer.attention.locality
+    return locality.pairs(prompt + new) - locality.pairs(prompt)
+
+
+def _by_part(spec: DecoderSpec, tokens: int, attention: Callable[[LayerSpec], int]) -> dict[str, int]:
+    """FLOPs by part of `tokens` positions of one sequence; attention gives those of one layer's attention."""
     parts = {"attention": 0, "ffn": 0}
     for layer, indices in spec.layer_kinds:
-        parts["attention"] += len(indices) * layer.attention.flops(tokens, pairs)
+        parts["attention"] += len(indices) * attention(layer)
         parts["ffn"] += len(indices) * layer.ffn.flops(tokens)
     rows = min(tokens, 1) if spec.head.last_token_only else tokens
     return parts | {"lm_head": spec.head.flops(rows)}

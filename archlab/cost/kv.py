@@ -1,4 +1,8 @@
-"""KV cache: exact bytes, from the tensors that each layer's attention says it keeps."""
+"""KV cache: exact bytes, from the tensors that each layer's attention says it keeps.
+
+A layer with a window of W needs W tokens, the current one included; a layer with chunks, one chunk. Others count
+otherwise: transformers keeps W - 1 between steps, engines keep full blocks or a batch more.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +15,32 @@ from archlab.units import dtype_bytes, dtype_name
 
 @dataclass(frozen=True)
 class LayerCache:
-    """One kind of layer: where it stands, and the bytes that one such layer keeps, all sequences together."""
+    """One kind of layer: where it stands, and the bytes that one such layer keeps, all sequences together.
+
+    tokens: of each sequence, as far as the layer sees. bytes_per_token: of one sequence. allocated: see KVCacheCost.
+    """
 
     layers: tuple[int, ...]
     bytes_per_token: int
+    tokens: int
     bytes: int
+    allocated: int
 
 
 @dataclass(frozen=True)
 class KVCacheCost:
-    """bytes: the whole cache for `batch` sequences of `context` tokens. bytes_per_token: all layers, one sequence."""
+    """What `batch` sequences of `context` tokens keep.
+
+    bytes: what the architecture requires, each layer capped at what it can see. allocated: what archlab's own KVCache
+    of that length takes; it keeps a ring of as many slots, so that they agree. bytes_per_token: by how much one
+    sequence grows, all layers, while it is shorter than every window.
+    """
 
     batch: int
     context: int
     dtype: str
     bytes: int
+    allocated: int
     bytes_per_token: int
     by_layer: list[LayerCache]
 
@@ -40,12 +55,15 @@ def kv_cache(spec: DecoderSpec, batch: int = 1, context: int | None = None, dtyp
     by_layer = []
     for layer, indices in spec.layer_kinds:
         per_token = elements_per_token(layer) * width
-        by_layer.append(LayerCache(indices, per_token, per_token * batch * context))
+        kept = layer.attention.locality.kept(context)
+        needed = per_token * batch * kept
+        by_layer.append(LayerCache(indices, per_token, kept, needed, needed))
     return KVCacheCost(
         batch=batch,
         context=context,
         dtype=dtype_name(dtype),
         bytes=sum(kind.bytes * len(kind.layers) for kind in by_layer),
+        allocated=sum(kind.allocated * len(kind.layers) for kind in by_layer),
         bytes_per_token=sum(kind.bytes_per_token * len(kind.layers) for kind in by_layer),
         by_layer=by_layer,
     )
@@ -53,4 +71,4 @@ def kv_cache(spec: DecoderSpec, batch: int = 1, context: int | None = None, dtyp
 
 def elements_per_token(layer: LayerSpec) -> int:
     """Cached elements a token in one layer."""
-    return sum(tensor.elements_per_token for tensor in layer.attention.cache())
+    return sum(tensor.elements_per_token for tensor in layer.attention.cached())

@@ -59,7 +59,7 @@ def inference_memory(spec: DecoderSpec, workload: Workload) -> Memory:
         weights=parameters(spec).total * width,
         gradients=0,
         optimizer=0,
-        cache=kv_cache(spec, workload.batch, workload.length, workload.cache_dtype).bytes,
+        cache=kv_cache(spec, workload.batch, workload.length, workload.cache_dtype).allocated,
         activations=tokens * live,
         logits=workload.batch * spec.head.width * (width + FP32),
     )
@@ -109,11 +109,20 @@ def _score_bytes(layer: LayerSpec, width: int, keys: int) -> int:
     return scores + 2 * _wide(width) * layer.attention.q_width
 
 
+def _mask_bytes(layer: LayerSpec, width: int, keys: int) -> int:
+    """A mask's rows of one token, where there is one: bool, and as numbers; a row a head where heads differ."""
+    by_head = layer.position.biases or layer.attention.has_sinks
+    if not by_head and layer.attention.locality.kept(keys) == keys:
+        return 0
+    return keys * (1 + width + (2 * _wide(width) * layer.attention.n_heads if by_head else 0))
+
+
 def _live_bytes(layer: LayerSpec, width: int, keys: int) -> int:
     """Bytes a token while one layer runs: the residual stream twice, a norm, and the larger of its two branches."""
     attention, ffn = layer.attention, layer.ffn
     branch = width * (3 * attention.q_width + 3 * attention.kv_width) + 3 * _wide(width) * attention.q_width
-    if attention.backend == "math":
+    branch += _mask_bytes(layer, width, keys)
+    if attention.backend_used == "math":
         branch += _score_bytes(layer, width, keys)
     middle = width * (ffn.n_up + 2) * ffn.d_ff  # up (and gate), the activation, and their product
     return 2 * width * ffn.d_model + _norm_bytes(ffn.d_model, width) + max(branch, middle)
@@ -127,7 +136,7 @@ def _kept_bytes(layer: LayerSpec, width: int, keys: int) -> int:
         kept += _norm_bytes(attention.q_width + attention.kv_width, width)
     # input; q, k, v; q and k once turned; the result by head, and merged for the output projection
     kept += width * (ffn.d_model + 4 * attention.q_width + 3 * attention.kv_width)
-    if attention.backend == "math" or dropout.attention:
+    if attention.backend_used == "math" or dropout.attention:
         kept += _score_bytes(layer, width, keys)
     if dropout.attention:
         kept += 2 * _wide(width) * attention.n_heads * keys

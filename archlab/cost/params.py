@@ -49,8 +49,9 @@ def parameters(spec: DecoderSpec) -> Parameters:
     by_layer = [LayerParameters(indices, layer_parameters(layer)) for layer, indices in spec.layer_kinds]
     by_part = dict.fromkeys(PARTS, 0)
     by_part["embedding"] = spec.vocab_size * spec.d_model
-    by_part["positions"] = sum(spec.position.params().values())
-    by_part["norms"] = sum(spec.norm.params(spec.d_model).values()) if spec.block.final_norm else 0
+    by_part["positions"] = sum(sum(position.params().values()) for position, _ in spec.position_kinds)
+    outer_norms = spec.block.final_norm + spec.block.embedding_norm
+    by_part["norms"] = outer_norms * sum(spec.norm.params(spec.d_model).values())
     by_part["lm_head"] = sum(spec.head.params().values())
     outside = sum(by_part.values())
     for kind in by_layer:

@@ -1,4 +1,7 @@
-"""The KV cache: static, preallocated, one set of tensors a layer as its attention's spec says."""
+"""The KV cache: static, preallocated, one set of tensors a layer as its attention's spec says.
+
+A layer that sees only so far has room for so many tokens: a ring, whose oldest place is written next.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from archlab.components.attention.spec import Attention
+from archlab.components.locality import EVERYWHERE, Locality
 from archlab.components.span import Span, TensorSpan
 from archlab.decoder.dtype import torch_dtype
 from archlab.decoder.spec import DecoderSpec
@@ -20,17 +25,18 @@ class LayerCache:
 
     tensors: Mapping[str, Tensor]
     span: Span | TensorSpan
+    locality: Locality = EVERYWHERE
 
     def store(self, **new: Tensor) -> list[Tensor]:
-        """Write each [B, heads, n, width]; what is held under the same names, in the same order.
+        """Write each [B, heads, n, width]; what this pass reads under the same names, in the same order.
 
         Gradients stop here: a cache is for running a model, not for training it.
         """
-        return [self.span.write(self.tensors[name], tensor.detach()) for name, tensor in new.items()]
+        return [self.span.write(self.tensors[name], tensor.detach(), self.locality) for name, tensor in new.items()]
 
 
 class KVCache:
-    """Room for `length` tokens of `batch` sequences in every layer.
+    """Room for `length` tokens of `batch` sequences; a layer with a window or chunks has slots for one of them.
 
     position: int64 scalar tensor, the tokens held. In eager mode a number beside it lets reads stop at the last live
     token; where torch.compile traces, or with `static` (CUDA graphs), only the tensor is used and reads are masked.
@@ -51,15 +57,15 @@ class KVCache:
             raise RequestError(f"a KV cache needs a batch and a length of 1 or more, not {batch} and {length}")
         self.batch, self.length, self.static = batch, length, static
         self.dtype, self.device = torch_dtype(dtype), torch.device(device)
-        self.layers = [
-            {
-                kept.name: torch.zeros(batch, kept.heads, length, kept.width, dtype=self.dtype, device=self.device)
-                for kept in layer.attention.cache()
-            }
-            for layer in spec.layers
-        ]
+        self.localities = [layer.attention.locality for layer in spec.layers]
+        self.layers = [self._tensors(layer.attention) for layer in spec.layers]
         self.position = torch.zeros((), dtype=torch.int64, device=self.device)
         self._held: int | None = 0
+
+    def _tensors(self, attention: Attention) -> dict[str, Tensor]:
+        slots = attention.locality.kept(self.length)
+        shapes = {kept.name: (self.batch, kept.heads, slots, kept.width) for kept in attention.cached()}
+        return {name: torch.zeros(shape, dtype=self.dtype, device=self.device) for name, shape in shapes.items()}
 
     @property
     def nbytes(self) -> int:
@@ -93,7 +99,7 @@ class KVCache:
 
     def layer(self, index: int, span: Span | TensorSpan) -> LayerCache:
         """One layer's tensors, to be written at `span`."""
-        return LayerCache(self.layers[index], span)
+        return LayerCache(self.layers[index], span, self.localities[index])
 
     def advance(self, count: int) -> None:
         """Count tokens that every layer has stored."""

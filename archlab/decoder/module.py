@@ -34,6 +34,7 @@ class Decoder(Generative):
         self.embedding = Embedding(spec.vocab_size, spec.d_model)
         positions, self.position_of = _positions(spec)
         self.positions = nn.ModuleList(positions)  # type: ignore[assignment]
+        self.embedding_norm = make_norm(spec.norm, spec.d_model) if spec.block.embedding_norm else nn.Identity()
         self.embedding_dropout = nn.Dropout(spec.dropout.embedding)
         self.layers = nn.ModuleList(_layer(layer, spec.d_model) for layer in spec.layers)
         self.final_norm = make_norm(spec.norm, spec.d_model) if spec.block.final_norm else nn.Identity()
@@ -73,16 +74,20 @@ class Decoder(Generative):
     def _embed(self, ids: Tensor, span: Span | TensorSpan) -> Tensor:
         """Token and position embedding, [B, n, d_model]; dropout once, on the sum."""
         x = scaled(self.embedding(ids), self.spec.block.embedding_scale)
-        return self.embedding_dropout(self.positions[0].embed(x, span))
+        return self.embedding_dropout(self.embedding_norm(self.positions[0].embed(x, span)))
 
     def _steps(self, span: Span | TensorSpan, cache: KVCache | None, ids: Tensor) -> list[Step]:
-        """What each layer's attention is told of this pass; angles and mask are looked up once."""
+        """What each layer's attention is told of this pass; angles and masks are made once a kind."""
         rotations = [position.rotation(span) for position in self.positions]
-        mask = span.mask(ids.device)
-        return [
-            Step(rotations[kind], mask, None if cache is None else cache.layer(index, span))
-            for index, kind in enumerate(self.position_of)
-        ]
+        masks: dict[Any, Tensor | None] = {}
+        steps = []
+        for index, (layer, kind) in enumerate(zip(self.spec.layers, self.position_of, strict=True)):
+            locality = layer.attention.locality
+            key = (kind if self.positions[kind].biases else None, locality)
+            if key not in masks:
+                masks[key] = self.positions[kind].mask(span, locality, ids.device)
+            steps.append(Step(rotations[kind], masks[key], None if cache is None else cache.layer(index, span)))
+        return steps
 
 
 def _layer(spec: LayerSpec, width: int) -> nn.Module:
@@ -94,18 +99,6 @@ def _layer(spec: LayerSpec, width: int) -> nn.Module:
 
 def _positions(spec: DecoderSpec) -> tuple[list[NoPosition], list[int]]:
     """The distinct position modules, the model's own first, and which of them each layer asks."""
-    kinds: dict[Any, int] = {}
-    modules: list[NoPosition] = []
-    asked = []
-    for position, head_dim in _wanted(spec):
-        kind = (position, position.rotary_dim(head_dim))
-        if kind not in kinds:
-            kinds[kind] = len(modules)
-            modules.append(make_position(position, head_dim, spec.context))
-        asked.append(kinds[kind])
-    return modules, asked[1:]
-
-
-def _wanted(spec: DecoderSpec) -> list[tuple[Any, int]]:
-    own = (spec.position, spec.layers[0].attention.head_dim)
-    return [own, *((layer.position, layer.attention.head_dim) for layer in spec.layers)]
+    modules = [make_position(position, width, spec.context) for position, width in spec.position_kinds]
+    asked = [spec.position_kinds.index(layer.position_kind) for layer in spec.layers]
+    return modules, asked

@@ -17,7 +17,7 @@ from archlab.errors import ConfigError, unknown_key
 from archlab.options import option, options_of, read_options
 from archlab.registry import AXES, Choice, choice, choices
 
-LAYER_AXES = ("norm", "position", "attention", "ffn", "dropout", "block")
+LAYER_AXES = ("norm", "attention", "position", "ffn", "dropout", "block")
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,11 @@ class _Reader:
         parts: dict[str, Any] = {}
         for axis in LAYER_AXES:
             more = {"norm": parts["norm"]} if axis == "attention" else {}
+            if axis == "position":
+                more = {"n_heads": parts["attention"].n_heads}
             parts[axis] = self.read(axis, blocks[axis], f"{path}.{axis}", typed[axis], **more)
         try:
-            parts["position"].check_head(parts["attention"].head_dim)
+            parts["position"].check_head(parts["attention"].rotary_width)
         except ConfigError as error:
             raise error.under(f"{path}.position") from None
         layer = LayerSpec(**parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archlab.components.attention.spec import Attention
 from archlab.components.block.spec import Block
@@ -28,6 +28,12 @@ class LayerSpec:
     attention: Attention
     ffn: FeedForward
     dropout: Dropout
+
+    @property
+    def position_kind(self) -> tuple[Position, int]:
+        """The position choice and what it is made for: the features of a head that it may rotate, 0 for none."""
+        width = self.attention.rotary_width
+        return self.position, width if self.position.rotary_dim(width) else 0
 
     def axes(self) -> dict[str, Spec]:
         """The layer's choice on each of its axes."""
@@ -64,6 +70,16 @@ class DecoderSpec:
         for index, layer in enumerate(self.layers):
             kinds.setdefault(id(layer), (layer, []))[1].append(index)
         return tuple((layer, tuple(indices)) for layer, indices in kinds.values())
+
+    @functools.cached_property
+    def position_kinds(self) -> tuple[tuple[Position, int], ...]:
+        """Each distinct position choice with the width it is made for, the model's own first.
+
+        Layers with the same one share a table, or the trained bias.
+        """
+        own = replace(self.layers[0], position=self.position)
+        kinds = [own.position_kind, *(layer.position_kind for layer, _ in self.layer_kinds)]
+        return tuple(dict.fromkeys(kinds))
 
     @functools.cached_property
     def max_length(self) -> int | None:

@@ -52,6 +52,11 @@ def sandwich(x: Tensor, m: Any) -> Tensor:
     return R * x + B * m.ffn_post_norm(m.ffn(m.ffn_norm(x)))
 
 
+def res_post_norm(x: Tensor, m: Any) -> Tensor:
+    x = R * x + B * m.attention_post_norm(m.attention(x))
+    return R * x + B * m.ffn_post_norm(m.ffn(x))
+
+
 def parallel_1(x: Tensor, m: Any) -> Tensor:
     normed = m.attention_norm(x)
     return R * x + B * (m.attention(normed) + m.ffn(normed))
@@ -65,6 +70,7 @@ LAYOUTS: list[tuple[str, dict[str, Any], Callable[[Tensor, Any], Tensor]]] = [
     ("pre_norm", {}, pre_norm),
     ("post_norm", {}, post_norm),
     ("sandwich", {}, sandwich),
+    ("res_post_norm", {}, res_post_norm),
     ("parallel", {"n_norms": 1}, parallel_1),
     ("parallel", {"n_norms": 2}, parallel_2),
 ]

@@ -9,15 +9,17 @@ import pytest
 import torch
 
 from archlab.components.dropout.spec import Dropout
+from archlab.components.ffn import spec as specs
 from archlab.components.ffn.module import ACTIVATIONS, FeedForward
 from archlab.options import read_options
-from archlab.registry import choice, choices
+from archlab.registry import choice, choices, module_class
 
 NO_DROPOUT = Dropout.resolve("dropout", "none", {"p": 0.0}, {})
 BY_HAND = {
     "relu": lambda x: max(0.0, x),
     "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
     "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu_bloom": lambda x: 0.5 * x * (1 + math.tanh(0.79788456 * (x + 0.044715 * x**3))),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "relu2": lambda x: max(0.0, x) ** 2,
 }
@@ -28,7 +30,8 @@ def ffn(name: str, d_model: int = 1, dropout: Dropout = NO_DROPOUT, **options: A
     values = read_options(chosen.spec, options, skip=chosen.fixed)
     chosen.apply_fixed(values)
     spec = chosen.spec.resolve("ffn", name, values, {"d_model": d_model})
-    return FeedForward(spec, dropout).double()
+    made: FeedForward = module_class("ffn", spec)(spec, dropout).double()
+    return made
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -55,7 +58,10 @@ def test_swiglu_of_gate_and_up_3(gate: float, wanted: float) -> None:
     assert module(torch.ones(1, 1, 1, dtype=torch.float64)).item() == pytest.approx(wanted, abs=5e-4)
 
 
-@pytest.mark.parametrize("name", choices("ffn"))
+PLAIN = [name for name, chosen in choices("ffn").items() if chosen.spec is specs.FeedForward]
+
+
+@pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("bias", [False, True])
 @torch.no_grad()
 def test_every_choice_by_hand(name: str, bias: bool) -> None:
@@ -72,6 +78,21 @@ def test_every_choice_by_hand(name: str, bias: bool) -> None:
         middle = act(module.up(x))
     wanted = middle @ module.down.weight.T + (module.down.bias if bias else 0)
     assert torch.allclose(module(x), wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [7.0, 0.5])
+@torch.no_grad()
+def test_the_clamped_gate_is_that_of_gpt_oss(limit: float) -> None:
+    from transformers.models.gpt_oss.modeling_gpt_oss import GptOssConfig, GptOssExperts
+
+    theirs = GptOssExperts(GptOssConfig(hidden_size=6, intermediate_size=5, num_local_experts=1, swiglu_limit=limit))
+    module = ffn("swiglu_clamped", d_model=6, d_ff=5, bias=True, limit=limit)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=3)
+    x = torch.randn(2, 3, 6, dtype=torch.float64)
+    gate_up = module.gate_up(x)
+    middle = theirs._apply_gate(torch.stack((gate_up[..., :5], gate_up[..., 5:]), -1).flatten(-2))
+    assert torch.allclose(module(x), module.down(middle), rtol=0, atol=1e-12)
 
 
 def test_dropout_follows_the_down_projection() -> None:

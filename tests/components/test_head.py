@@ -44,3 +44,11 @@ def test_a_task_head_has_outputs_and_a_bias(name: str) -> None:
     module, x = head(name, n_outputs=4), torch.randn(2, 3, 6)
     assert module.weight.shape == (4, 6)
     assert torch.allclose(module(x, torch.empty(0)), x @ module.weight.T + module.bias, atol=1e-6)
+
+
+def test_a_cap_comes_after_the_scale() -> None:
+    """30 tanh(x / 30), the final_logit_softcapping of Gemma 2."""
+    module, x, embedding = head("tied", logit_scale=0.5, logit_cap=30.0), 9 * torch.randn(2, 3, 6), torch.randn(10, 6)
+    wanted = 30 * torch.tanh(0.5 * (x @ embedding.T) / 30)
+    assert torch.allclose(module(x, embedding), wanted, atol=1e-5)
+    assert wanted.abs().max() < 30 < (0.5 * (x @ embedding.T)).abs().max() * 2

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from archlab.components.norm.module import make_norm
+from archlab.components.norm.spec import Norm
+from archlab.errors import ConfigError
 from archlab.options import read_options
 from archlab.registry import choice
 
@@ -16,20 +18,34 @@ EPS = 1e-3
 VARIANTS: dict[str, dict[str, Any]] = {
     "layernorm": {"choice": "layernorm", "eps": EPS},
     "layernorm without bias": {"choice": "layernorm", "eps": EPS, "bias": False},
+    "layernorm without weight": {"choice": "layernorm", "eps": EPS, "weight": False},
+    "layernorm with bias alone": {"choice": "layernorm", "eps": EPS, "weight": False, "bias": True},
     "rmsnorm": {"choice": "rmsnorm", "eps": EPS},
+    "rmsnorm without weight": {"choice": "rmsnorm", "eps": EPS, "weight": False},
+    "rmsnorm without weight, eps outside": {
+        "choice": "rmsnorm",
+        "eps": EPS,
+        "weight": False,
+        "eps_place": "outside",
+    },
     "rmsnorm, eps outside": {"choice": "rmsnorm", "eps": EPS, "eps_place": "outside"},
     "rmsnorm, unit offset": {"choice": "rmsnorm", "eps": EPS, "unit_offset": True},
     "rmsnorm, both": {"choice": "rmsnorm", "eps": EPS, "unit_offset": True, "eps_place": "outside"},
 }
 
 
-def norm(variant: str, width: int, dtype: torch.dtype = torch.float64) -> nn.Module:
+def spec(variant: str) -> Norm:
     options = dict(VARIANTS[variant])
     chosen = choice("norm", options.pop("choice"))
-    return make_norm(chosen.spec.resolve("norm", chosen.name, read_options(chosen.spec, options), {}), width).to(dtype)
+    made: Norm = chosen.spec.resolve("norm", chosen.name, read_options(chosen.spec, options), {})
+    return made
 
 
-def formula(variant: str, x: Tensor, weight: Tensor, bias: Tensor | float) -> Tensor:
+def norm(variant: str, width: int, dtype: torch.dtype = torch.float64, heads: int | None = None) -> nn.Module:
+    return make_norm(spec(variant), width, heads).to(dtype)
+
+
+def formula(variant: str, x: Tensor, weight: Tensor | float, bias: Tensor | float) -> Tensor:
     if variant.startswith("layernorm"):
         centred = x - x.mean(-1, keepdim=True)
         return weight * centred / (centred.pow(2).mean(-1, keepdim=True) + EPS).sqrt() + bias
@@ -39,13 +55,13 @@ def formula(variant: str, x: Tensor, weight: Tensor, bias: Tensor | float) -> Te
     return gain * x / (square.sqrt() + EPS if outside else (square + EPS).sqrt())
 
 
-def randomised(module: nn.Module) -> tuple[Tensor, Tensor | float]:
+def randomised(module: nn.Module) -> tuple[Tensor | float, Tensor | float]:
     """Random weights in place; the weight and the bias in float64."""
     for parameter in module.parameters():
         nn.init.normal_(parameter)
     found = dict(module.named_parameters())
     bias = found["bias"].detach().double() if "bias" in found else 0.0
-    return found["weight"].detach().double(), bias
+    return found["weight"].detach().double() if "weight" in found else 1.0, bias
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -53,6 +69,24 @@ def test_formula(variant: str) -> None:
     module, x = norm(variant, 24), 0.1 * torch.randn(2, 5, 24, dtype=torch.float64)
     weight, bias = randomised(module)
     assert torch.allclose(module(x), formula(variant, x, weight, bias), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_norm_a_head_has_weights_a_head(variant: str, dtype: torch.dtype) -> None:
+    module, x = norm(variant, 24, dtype, heads=3), torch.randn(2, 5, 3, 24).to(dtype)
+    weight, bias = randomised(module)
+    assert all(parameter.shape == (3, 24) for parameter in module.parameters())
+    wanted = formula(variant, x.double(), weight, bias)
+    assert ((module(x).double() - wanted).abs() <= torch.finfo(dtype).eps * wanted.abs() + 1e-6).all()
+
+
+def test_a_norm_without_weight_owns_nothing_and_needs_none_to_offset() -> None:
+    assert spec("layernorm without weight").params(24) == spec("rmsnorm without weight").params(24) == {}
+    with pytest.raises(ConfigError, match="weight is false"):
+        choice("norm", "rmsnorm").spec.resolve(
+            *("norm", "rmsnorm"), {"eps": EPS, "eps_place": "inside", "weight": False, "unit_offset": True}, {}
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from test_decoder import decoder, ids, spec
+from test_decoder import MODEL, decoder, ids, spec
 
 from archlab.decoder.cache import KVCache
 from archlab.errors import RequestError
@@ -39,15 +41,26 @@ def test_an_empty_cache_is_refused(batch: int, length: int) -> None:
         KVCache(spec(), batch, length)
 
 
+LOCAL: list[dict[str, Any]] = [{}, {"window": 4}, {"chunk": 4}]
+
+
+@pytest.mark.parametrize("attention", LOCAL, ids=["all", "window", "chunk"])
 @pytest.mark.parametrize("static", [False, True])
 @torch.no_grad()
-def test_reset_starts_anew(static: bool) -> None:
-    model, cache = decoder(), KVCache(spec(), 2, 12, static=static)
+def test_reset_starts_anew(static: bool, attention: dict[str, Any]) -> None:
+    model = decoder(attention=MODEL["attention"] | attention)
+    cache = KVCache(model.spec, 2, 12, static=static)
     first = model(ids(), cache)
     cache.reset()
     assert cache.held == 0
     assert torch.equal(model(ids(), cache), first)
     assert cache.held == cache.position.item() == 9
+
+
+def test_a_layer_that_sees_so_far_has_so_many_slots() -> None:
+    pattern = [{"attention": {"window": 4}}, {"attention": {"chunk": 30}}]
+    cache = KVCache(spec(layers=pattern), 3, 10, "bf16")
+    assert [layer["key"].shape for layer in cache.layers] == [(3, 2, 4, 4), (3, 2, 10, 4)]
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ BASE: dict[str, Any] = {
     "context": 8,
     "norm": {"choice": "rmsnorm"},
     "position": {"choice": "rope"},
-    "attention": {"choice": "gqa", "n_heads": 4, "n_kv_heads": 2, "head_dim": 6, "qk_norm": "head"},
+    "attention": {"choice": "gqa", "n_heads": 4, "n_kv_heads": 2, "head_dim": 6, "rope_dim": 6, "qk_norm": "head"},
     "ffn": {"choice": "swiglu", "d_ff": 20},
     "dropout": {"choice": "classic"},
     "head": {"choice": "tied"},

@@ -11,6 +11,8 @@ import torch
 from strategies import spread_weights
 from torch._dynamo.testing import CompileCounter
 
+from archlab.components.locality import Locality
+from archlab.components.span import Span
 from archlab.cost.params import parameters
 from archlab.decoder.build import build
 from archlab.decoder.cache import KVCache
@@ -227,14 +229,62 @@ def test_a_forward_on_the_meta_device_gives_the_shape() -> None:
 # --- compilation
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "window": {"attention": {"window": 4}},
+    "chunk": {"attention": {"chunk": 4}},
+    "sinks": {"attention": {"window": 4, "sinks": True, "logit_cap": 5.0}},
+    "latent": {"attention": {"choice": "mla", "nope_dim": 4, "rope_dim": 4, "kv_rank": 6}},
+    "alibi": {"position": {"choice": "alibi"}, "attention": {"window": 4}},
+    "t5": {"position": {"choice": "t5", "n_buckets": 6, "max_distance": 9}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("chunk", [1, 3])
 @torch.no_grad()
-def test_compiled_decode_does_not_recompile_and_agrees() -> None:
-    model = decoder().double()
+def test_compiled_decode_does_not_recompile_and_agrees(kind: str, chunk: int) -> None:
+    model = decoder(**{axis: MODEL[axis] | options for axis, options in KINDS[kind].items()}).double()
     full = model(ids())
     counter = CompileCounter()
+    torch._dynamo.reset()
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     cache = KVCache(model.spec, 2, 9, torch.float64)
-    rows = [compiled(token, cache) for token in ids().split(1, 1)]
+    rows = [compiled(token, cache) for token in ids().split(chunk, 1)]
     assert counter.frame_count == 1
     assert torch.allclose(torch.cat(rows, 1), full, rtol=0, atol=1e-10)
     assert cache.held == 9
+
+
+# --- masks and biases
+
+
+@torch.no_grad()
+def test_each_kind_of_mask_is_made_once_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Locality] = []
+    mask = Span.mask
+    monkeypatch.setattr(Span, "mask", lambda self, device, sight: made.append(sight) or mask(self, device, sight))
+    pattern = [{"attention": {"window": 4}, "repeat": 3}, {}, {"position": {"choice": "none"}}]
+    decoder(n_layers=10, layers=pattern)(ids())
+    assert sorted(made, key=str) == [Locality(window=4), Locality()]
+
+
+def test_layers_share_one_trained_bias() -> None:
+    bias = {"choice": "t5", "n_buckets": 6, "max_distance": 9}
+    shared = build(spec(n_layers=4, position=bias))
+    assert parameters(shared.spec).by_part["positions"] == sum(p.numel() for p in shared.positions.parameters()) == 24
+    mixed = build(spec(n_layers=4, layers=[{}, {"position": bias}, {"position": bias | {"n_buckets": 5}}]))
+    assert parameters(mixed.spec).by_part["positions"] == sum(p.numel() for p in mixed.positions.parameters()) == 44
+    shared(ids()).square().sum().backward()
+    assert shared.positions[0].weight.grad.abs().sum() > 0
+
+
+@torch.no_grad()
+def test_the_embedding_norm_comes_before_the_first_layer() -> None:
+    model = decoder(block={"choice": "pre_norm", "embedding_norm": True, "embedding_scale": 3.0})
+    seen: list[torch.Tensor] = []
+    model.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(ids())
+    assert torch.allclose(seen[0], model.embedding_norm(3 * model.embedding(ids())))
+    plain = parameters(spec()).by_part
+    assert parameters(model.spec).by_part == plain | {"norms": plain["norms"] + 16}

@@ -60,7 +60,7 @@ def test_components_as_data() -> None:
     mqa = data["axes"]["attention"]["mqa"]
     assert mqa["used_by"] == ["tiny", "odd[bold]name"]
     assert mqa["fixed"] == {"n_kv_heads": 1}
-    assert mqa["options"]["qk_norm"]["valid"] == ["none", "head", "full"]
+    assert mqa["options"]["qk_norm"]["valid"] == ["none", "head", "full", "per_head"]
     assert mqa["options"]["n_heads"] == {
         "help": "query heads",
         "values": "whole number >= 1",

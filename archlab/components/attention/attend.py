@@ -12,6 +12,11 @@ from torch import Tensor
 from archlab.components.span import causal_mask
 
 
+def backend_used(backend: str, logit_cap: float | None) -> str:
+    """The backend that really runs: torch's fused attention cannot cap scores, so that `math` stands in for it."""
+    return backend if logit_cap is None else "math"
+
+
 def attend(
     q: Tensor,
     k: Tensor,
@@ -20,40 +25,84 @@ def attend(
     scale: float,
     mask: Tensor | None = None,
     causal: bool = False,
+    sinks: Tensor | None = None,
+    logit_cap: float | None = None,
     dropout_p: float = 0.0,
     backend: str = "sdpa",
 ) -> Tensor:
     """softmax(scale q k^T, where visible) v, with dropout on the weights before the value product.
 
-    q [B, h, n, hd]; k, v [B, kv, m, hd]; the result [B, h, n, hd]. mask: bool [n, m], True where visible. causal: the
-    last query sees every key and each one before it one less, so that n queries after a cache are right too.
-    dropout_p: the caller gives 0 outside training. backend: `sdpa` is torch's fused attention, `math` the explicit
-    softmax in float32 or wider.
+    q [B, h, n, hd]; k [B, kv, m, hd]; v [B, kv, m, hv]; the result [B, h, n, hv]. mask: bool [n, m], True where
+    visible, or a number [h, n, m] added to the scores, -inf where not visible. causal: the last query sees every key
+    and each one before it one less, so that n queries after a cache are right too. sinks [h]: one more logit a head in
+    the denominator, whose weight falls to no value (gpt-oss; Xiao et al. 2023). logit_cap: cap tanh(scores / cap),
+    after scaling and before the mask (Gemma 2). dropout_p: the caller gives 0 outside training. backend: `sdpa` is
+    torch's fused attention, `math` the explicit softmax in float32 or wider; see `backend_used`.
     """
-    if causal and 1 < q.shape[2] < k.shape[2]:  # torch's own flag is aligned to the upper left
+    if causal and q.shape[2] > 1 and (sinks is not None or q.shape[2] < k.shape[2]):
+        # torch's own flag is aligned to the upper left, and would hide a sink's column
         mask, causal = causal_mask(q.shape[2], k.shape[2], q.device), False
     causal = causal and q.shape[2] > 1
-    path = {"sdpa": _sdpa, "math": _math}[backend]
-    return path(q, k, v, mask, causal, dropout_p, scale)
+    if backend_used(backend, logit_cap) == "math":
+        return _math(q, k, v, mask, causal, sinks, logit_cap, dropout_p, scale)
+    if sinks is not None:
+        k, v, mask = _with_sinks(q, k, v, mask, sinks)
+    return _sdpa(q, k, v, mask, causal, dropout_p, scale)
+
+
+def _with_sinks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One more key and value, of zeros: its score is what the mask adds, the sink's logit, and its value is nothing."""
+    shape = (q.shape[1], q.shape[2], k.shape[2])
+    if mask is None:
+        mask = q.new_zeros(shape)
+    elif mask.dtype == torch.bool:
+        mask = q.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    column = sinks.to(q.dtype)[:, None, None].expand(*shape[:2], 1)
+    mask = torch.cat((mask.to(q.dtype).expand(shape), column), -1)
+    k, v = (F.pad(t, (0, 0, 0, 1)) for t in (k, v))
+    return k, v, mask
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout_p: float, scale: float) -> Tensor:
     batch, heads, queries, width = q.shape
     grouped = heads != k.shape[1]
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(q.dtype)
     if grouped and queries == 1:  # a group is a batch of queries to one KV head: no key is read twice
         q, grouped = q.reshape(batch, k.shape[1], -1, width), False
+        mask = mask.reshape(k.shape[1], -1, mask.shape[-1]) if mask is not None and mask.dim() == 3 else mask
     y = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale=scale, enable_gqa=grouped)
     return y.reshape(batch, heads, queries, v.shape[-1])
 
 
-def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout_p: float, scale: float) -> Tensor:
+def _math(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    sinks: Tensor | None,
+    logit_cap: float | None,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:
     wide = torch.promote_types(q.dtype, torch.float32)
     group = q.shape[1] // k.shape[1]
     keys, values = (t.to(wide).repeat_interleave(group, dim=1) for t in (k, v))
     if causal:
         mask = causal_mask(q.shape[2], k.shape[2], q.device)
     scores = (q.to(wide) @ keys.transpose(-2, -1)) * scale
+    if logit_cap is not None:
+        scores = logit_cap * (scores / logit_cap).tanh()
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    weights = F.dropout(scores.softmax(-1), dropout_p)
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.to(wide)
+    weights = F.dropout(_softmax(scores, sinks), dropout_p)
     return (weights @ values).to(q.dtype)
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Over the keys [.., h, n, m], the head's sink [h] in the denominator."""
+    if sinks is None:
+        return scores.softmax(-1)
+    column = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat((scores, column), -1).softmax(-1)[..., :-1]

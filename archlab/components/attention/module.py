@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from archlab.components.attention import spec as specs
-from archlab.components.attention.attend import attend
+from archlab.components.attention.attend import attend, backend_used
 from archlab.components.dropout.spec import Dropout
 from archlab.components.linear import Linear
 from archlab.components.norm.module import make_norm
@@ -20,14 +21,15 @@ class Memory(Protocol):
     """What one layer keeps of earlier tokens."""
 
     def store(self, **new: Tensor) -> list[Tensor]:
-        """Append each tensor [B, heads, n, width]; all that is kept, [B, heads, m, width], in the same order."""
+        """Append each tensor [B, heads, n, width]; what this pass reads, [B, heads, m, width], in the same order."""
 
 
 @dataclass(frozen=True)
 class Step:
     """One forward pass as one layer's attention sees it.
 
-    rotation: turns queries and keys. mask: bool [n, m], True where visible; None means causal. memory: the KV cache.
+    rotation: turns queries and keys. mask: bool [n, m], True where visible, or a number [h, n, m] added to the scores,
+    -inf where not visible; None means causal. memory: the KV cache.
     """
 
     rotation: Rotation | None = None
@@ -35,8 +37,44 @@ class Step:
     memory: Memory | None = None
 
 
-@implements(specs.Attention)
-class SelfAttention(nn.Module):
+class Attending(nn.Module):
+    """Base of the attentions: the way through `attend` and out."""
+
+    o: nn.Linear
+
+    def __init__(self, backend: str, logit_cap: float | None, dropout: Dropout) -> None:
+        super().__init__()
+        self.backend, self.logit_cap = backend, logit_cap
+        self.attention_dropout = dropout.attention
+        self.residual_dropout = nn.Dropout(dropout.residual)
+
+    @property
+    def backend_used(self) -> str:
+        """What really runs: `sdpa`, or `math` where torch's fused attention cannot do what is asked."""
+        return backend_used(self.backend, self.logit_cap)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, step: Step, scale: float, sinks: Tensor | None = None) -> Tensor:
+        """[B, h, n, hv]: see `archlab.components.attention.attend`."""
+        return attend(
+            q,
+            k,
+            v,
+            scale=scale,
+            mask=step.mask,
+            causal=step.mask is None,
+            sinks=sinks,
+            logit_cap=self.logit_cap,
+            dropout_p=self.attention_dropout if self.training else 0.0,
+            backend=self.backend,
+        )
+
+    def finish(self, y: Tensor) -> Tensor:
+        """[B, h, n, hv] -> [B, n, d_model]: the heads side by side, through the output projection."""
+        return self.residual_dropout(self.o(y.transpose(1, 2).flatten(2)))
+
+
+@implements(specs.GroupedAttention)
+class SelfAttention(Attending):
     """Multi-head, grouped-query or multi-query attention, by its spec. Ainslie et al. 2023."""
 
     qkv: nn.Linear | None
@@ -46,21 +84,21 @@ class SelfAttention(nn.Module):
     q_norm: nn.Module
     k_norm: nn.Module
 
-    def __init__(self, spec: specs.Attention, dropout: Dropout) -> None:
-        super().__init__()
+    def __init__(self, spec: specs.GroupedAttention, dropout: Dropout) -> None:
+        super().__init__(spec.backend, spec.logit_cap, dropout)
         self.spec = spec
-        self.backend = spec.backend
         self.widths = [spec.q_width, spec.kv_width, spec.kv_width]
         biases = (spec.q_bias, spec.k_bias, spec.v_bias)
         self.qkv = Linear(spec.d_model, sum(self.widths), bias=spec.q_bias) if len(set(biases)) == 1 else None
         if self.qkv is None:
             for name, width, bias in zip("qkv", self.widths, biases, strict=True):
                 self.add_module(name, Linear(spec.d_model, width, bias=bias))
-        for name, width in zip(("q_norm", "k_norm"), spec.qk_norm_widths or (), strict=False):
-            self.add_module(name, make_norm(spec.norm, width))
+        for name, width, heads in zip(
+            ("q_norm", "k_norm"), spec.qk_norm_widths or (), spec.qk_norm_heads, strict=False
+        ):
+            self.add_module(name, make_norm(spec.head_norm, width, heads))
+        self.sinks = nn.Parameter(torch.zeros(spec.n_heads)) if spec.sinks else None
         self.o = Linear(spec.q_width, spec.d_model, bias=spec.o_bias)
-        self.attention_dropout = dropout.attention
-        self.residual_dropout = nn.Dropout(dropout.residual)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         """x [B, n, d_model] -> [B, n, d_model]."""
@@ -69,24 +107,93 @@ class SelfAttention(nn.Module):
             q, k = step.rotation(q), step.rotation(k)
         if step.memory is not None:
             k, v = (held.to(q.dtype) for held in step.memory.store(key=k, value=v))
-        y = attend(
-            q,
-            k,
-            v,
-            scale=self.spec.scale,
-            mask=step.mask,
-            causal=step.mask is None,
-            dropout_p=self.attention_dropout if self.training else 0.0,
-            backend=self.backend,
-        )
-        return self.residual_dropout(self.o(y.transpose(1, 2).flatten(2)))
+        return self.finish(self.attend(q, k, v, step, self.spec.scale, self.sinks))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [B, h, n, hd], keys and values [B, kv, n, hd], before rotation."""
         q, k, v = self.qkv(x).split(self.widths, -1) if self.qkv is not None else (self.q(x), self.k(x), self.v(x))
         if self.spec.qk_norm == "full":
             q, k = self.q_norm(q), self.k_norm(k)
+        if self.spec.qkv_clip is not None:
+            q, k, v = (t.clamp(-self.spec.qkv_clip, self.spec.qkv_clip) for t in (q, k, v))
         q, k, v = (t.unflatten(-1, (-1, self.spec.head_dim)) for t in (q, k, v))
-        if self.spec.qk_norm == "head":
+        if self.spec.qk_norm in ("head", "per_head"):
             q, k = self.q_norm(q), self.k_norm(k)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+
+@implements(specs.LatentAttention)
+class LatentAttention(Attending):
+    """Multi-head latent attention: expanded over the tokens of one pass, absorbed after cached ones. DeepSeek-AI 2024.
+
+    Rows of kv_up: a head's nope_dim of the key, then its v_dim of the value, as DeepSeek's checkpoints have them.
+    """
+
+    q: nn.Linear
+    q_down: nn.Linear
+    q_norm: nn.Module
+    q_up: nn.Linear
+
+    def __init__(self, spec: specs.LatentAttention, dropout: Dropout) -> None:
+        super().__init__(spec.backend, None, dropout)
+        self.spec = spec
+        if spec.q_rank is None:
+            self.q = Linear(spec.d_model, spec.q_width, bias=False)
+        else:
+            self.q_down = Linear(spec.d_model, spec.q_rank, bias=spec.bias)
+            self.q_norm = make_norm(spec.norm, spec.q_rank)
+            self.q_up = Linear(spec.q_rank, spec.q_width, bias=False)
+        self.kv_down = Linear(spec.d_model, spec.kv_rank + spec.rope_dim, bias=spec.bias)
+        self.kv_norm = make_norm(spec.norm, spec.kv_rank)
+        self.kv_up = Linear(spec.kv_rank, spec.n_heads * (spec.nope_dim + spec.v_dim), bias=False)
+        self.o = Linear(spec.n_heads * spec.v_dim, spec.d_model, bias=spec.o_bias)
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        """x [B, n, d_model] -> [B, n, d_model]."""
+        q, latent = self._queries(x, step), self._latent(x, step)
+        if self.spec.cache == "expanded":
+            k, v = self._expand(latent)
+            if step.memory is not None:
+                k, v = (held.to(q.dtype) for held in step.memory.store(key=k, value=v))
+        else:
+            if step.memory is not None:
+                latent = step.memory.store(latent=latent)[0].to(q.dtype)
+            if latent.shape[2] != q.shape[2]:
+                return self.finish(self._absorbed(q, latent, step))
+            k, v = self._expand(latent)
+        return self.finish(self.attend(q, k, v, step, self.spec.scale))
+
+    def _queries(self, x: Tensor, step: Step) -> Tensor:
+        """[B, h, n, nope_dim + rope_dim], the latter turned."""
+        q = self.q(x) if self.spec.q_rank is None else self.q_up(self.q_norm(self.q_down(x)))
+        return self._turned(q.unflatten(-1, (-1, self.spec.qk_dim)).transpose(1, 2), self.spec.nope_dim, step)
+
+    def _latent(self, x: Tensor, step: Step) -> Tensor:
+        """[B, 1, n, kv_rank + rope_dim]: the latent, normalised, and the key that all heads share, turned."""
+        latent, key = self.kv_down(x).split([self.spec.kv_rank, self.spec.rope_dim], -1)
+        joined = torch.cat((self.kv_norm(latent), key), -1).unsqueeze(1)
+        return self._turned(joined, self.spec.kv_rank, step)
+
+    @staticmethod
+    def _turned(x: Tensor, first: int, step: Step) -> Tensor:
+        """x [.., n, width] with its features from `first` on turned."""
+        return x if step.rotation is None else torch.cat((x[..., :first], step.rotation(x[..., first:])), -1)
+
+    def _expand(self, latent: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [B, h, m, nope_dim + rope_dim] and values [B, h, m, v_dim] of [B, 1, m, kv_rank + rope_dim]."""
+        shared, key = latent.split([self.spec.kv_rank, self.spec.rope_dim], -1)
+        up = self.kv_up(shared.squeeze(1)).unflatten(-1, (self.spec.n_heads, -1)).transpose(1, 2)
+        k, v = up.split([self.spec.nope_dim, self.spec.v_dim], -1)
+        return torch.cat((k, key.expand(-1, self.spec.n_heads, -1, -1)), -1), v
+
+    def _absorbed(self, q: Tensor, latent: Tensor, step: Step) -> Tensor:
+        """[B, h, n, v_dim]: every head reads the latents [B, 1, m, kv_rank + rope_dim] themselves, as key and value.
+
+        q (W_k c) = (q W_k) c and sum w (W_v c) = W_v (sum w c). DeepSeek-AI 2024, section 2.1.2.
+        """
+        spec = self.spec
+        up = self.kv_up.weight.unflatten(0, (spec.n_heads, -1))
+        to_key, to_value = up.split([spec.nope_dim, spec.v_dim], 1)
+        q = torch.cat((q[..., : spec.nope_dim] @ to_key, q[..., spec.nope_dim :]), -1)
+        y = self.attend(q, latent, latent[..., : spec.kv_rank], step, spec.scale)
+        return y @ to_value.transpose(-2, -1)

@@ -67,6 +67,15 @@ class Sandwich(Block):
         return self.add(x, self.ffn_post_norm(self.ffn(self.ffn_norm(x))))
 
 
+@implements(specs.ResPostNorm)
+class ResPostNorm(Block):
+    """x <- r x + b norm(f(x)). Liu et al. 2021 (Swin V2), section 3.2; OLMo 2 (Walsh et al. 2024)."""
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        x = self.add(x, self.attention_post_norm(self.attention(x, step)))
+        return self.add(x, self.ffn_post_norm(self.ffn(x)))
+
+
 @implements(specs.Parallel)
 class Parallel(Block):
     """x <- r x + b (attention(norm(x)) + ffn(norm(x))), the norms shared or not. Wang and Komatsuzaki 2021."""

@@ -9,6 +9,8 @@ r"""Residual layout: where the norms sit around attention and FFN, and what the 
                    |                     |          |          |                  * b    |
                                         norm       norm * b -> +
 
+res_post_norm is sandwich without the first norm: r x + b norm(f(x)).
+
 f is attention, then FFN; r is `residual_scale`, b is `branch_scale`.
 """
 
@@ -28,6 +30,7 @@ class Block(Spec):
     residual_scale: float = option(1.0, "multiplies the skip path; 0 removes it", ge=0)
     branch_scale: float = option(1.0, "multiplies what is added to it")
     embedding_scale: float = option(1.0, "multiplies the token embedding as it enters the residual stream", gt=0)
+    embedding_norm: bool = option(False, "a norm on the token embedding, before the first layer (BLOOM)")
     final_norm: bool = option(help="a norm between the last layer and the head", auto="true, but false for post_norm")
 
     @classmethod
@@ -63,6 +66,15 @@ class Sandwich(Block):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ResPostNorm(Block):
+    """x <- r x + b norm(f(x)). Liu et al. 2021 (Swin V2), section 3.2; OLMo 2 (Walsh et al. 2024, section 3.2)."""
+
+    @property
+    def norm_names(self) -> tuple[str, ...]:
+        return ("attention_post_norm", "ffn_post_norm")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Parallel(Block):
     """x <- r x + b (attention(norm(x)) + ffn(norm(x))). Wang and Komatsuzaki 2021 (GPT-J)."""
 
@@ -81,6 +93,13 @@ register(
     Sandwich,
     summary="norm before and after each sub-layer",
     formula="4 norms a layer + final",
+)
+register(
+    "block",
+    "res_post_norm",
+    ResPostNorm,
+    summary="norm on what each sub-layer adds (OLMo 2)",
+    formula="2 norms a layer + final",
 )
 register(
     "block",

@@ -19,10 +19,16 @@ def relu2(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
 
+def gelu_bloom(x: Tensor) -> Tensor:
+    """GELU by its tanh form, sqrt(2 / pi) cut to eight digits, as BLOOM was trained and transformers computes it."""
+    return 0.5 * x * (1 + (0.79788456 * x * (1 + 0.044715 * x * x)).tanh())
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "gelu_bloom": gelu_bloom,
     "silu": F.silu,
     "relu2": relu2,
 }
@@ -52,3 +58,17 @@ class FeedForward(nn.Module):
             return self.act(self.up(x))
         gate, up = self.gate_up(x).chunk(2, -1)
         return self.act(gate) * up
+
+
+@implements(specs.ClampedFeedForward)
+class ClampedFeedForward(FeedForward):
+    """down(g sigmoid(alpha g) (u + 1)), the gate g and up u clamped. OpenAI 2025 (gpt-oss)."""
+
+    def __init__(self, spec: specs.ClampedFeedForward, dropout: Dropout) -> None:
+        super().__init__(spec, dropout)
+        self.limit, self.alpha = spec.limit, spec.alpha
+
+    def _middle(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, -1)
+        gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        return gate * (self.alpha * gate).sigmoid() * (up + 1)

@@ -72,10 +72,27 @@ class FeedForward(Spec):
         return 2 * tokens * (self.n_up + 1) * self.d_model * self.d_ff
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClampedFeedForward(FeedForward):
+    """down(g sigmoid(alpha g) (u + 1)), g = min(gate(x), limit), u = up(x) clamped to +- limit (gpt-oss)."""
+
+    limit: float = option(7.0, "the gate is clamped to at most this, up to +- this", gt=0)
+    alpha: float = option(1.702, "sharpness of the gate's sigmoid; 1.702 makes it about GELU", gt=0)
+
+
+register(
+    "ffn",
+    "swiglu_clamped",
+    ClampedFeedForward,
+    summary="SiLU gate, clamped, up shifted by 1 (gpt-oss)",
+    formula="3 d f",
+    fixed={"activation": "silu", "gated": True},
+)
 for _name, _activation, _gated, _summary in (
     ("relu", "relu", False, "max(0, x)"),
     ("gelu", "gelu", False, "x Phi(x), exact"),
     ("gelu_tanh", "gelu_tanh", False, "GELU by its tanh form"),
+    ("gelu_bloom", "gelu_bloom", False, "GELU by its tanh form, its constant cut to eight digits (BLOOM)"),
     ("silu", "silu", False, "x sigmoid(x)"),
     ("relu2", "relu2", False, "max(0, x) squared (Primer)"),
     ("swiglu", "silu", True, "SiLU gate"),

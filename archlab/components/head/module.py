@@ -28,12 +28,13 @@ class LanguageHead(_Projection):
 
     def __init__(self, spec: specs.LanguageHead) -> None:
         super().__init__(spec.width, spec.d_model, not spec.tied, spec.bias)
-        self.logit_scale = spec.logit_scale
+        self.logit_scale, self.logit_cap = spec.logit_scale, spec.logit_cap
 
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
         """x [B, n, d_model], embedding [vocab_size, d_model] -> [B, n, vocab_size]."""
         logits = F.linear(x, embedding if self.weight is None else self.weight, self.bias)
-        return logits if self.logit_scale == 1.0 else logits * self.logit_scale
+        logits = logits if self.logit_scale == 1.0 else logits * self.logit_scale
+        return logits if self.logit_cap is None else self.logit_cap * (logits / self.logit_cap).tanh()
 
 
 @implements(specs.TaskHead)

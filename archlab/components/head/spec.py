@@ -46,6 +46,9 @@ class LanguageHead(Head):
     tie: bool = option(False, "use the token embedding as the weight")
     bias: bool = option(False, "a bias a token")
     logit_scale: float = option(1.0, "multiplies the logits", gt=0)
+    logit_cap: float | None = option(
+        None, "scaled logits become cap tanh(logit / cap), as Gemma 2 has it; null: off", gt=0
+    )
 
     @property
     def width(self) -> int:

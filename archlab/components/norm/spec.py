@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from archlab.errors import ConfigError
 from archlab.options import Spec, option
 from archlab.registry import register
 
@@ -22,10 +24,15 @@ class LayerNorm(Norm):
     """gamma (x - mean) / sqrt(variance + eps) + beta. Ba et al. 2016, eq. 4."""
 
     eps: float = option(1e-5, "added to the variance, inside the root", gt=0)
-    bias: bool = option(True, "the shift beta")
+    weight: bool = option(True, "the gain gamma; without it and the shift it is non-parametric (OLMo 1)")
+    bias: bool = option(help="the shift beta", auto="true where there is a gain")
+
+    @classmethod
+    def derive(cls, values: dict[str, Any]) -> None:
+        values.setdefault("bias", values["weight"])
 
     def params(self, width: int) -> dict[str, int]:
-        return {"weight": width} | ({"bias": width} if self.bias else {})
+        return ({"weight": width} if self.weight else {}) | ({"bias": width} if self.bias else {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +41,15 @@ class RMSNorm(Norm):
 
     eps: float = option(1e-6, "added to the mean square", gt=0)
     eps_place: str = option("inside", "inside the root, or outside: x / (rms + eps)", valid=("inside", "outside"))
+    weight: bool = option(True, "the gain gamma")
     unit_offset: bool = option(False, "multiply by 1 + weight, the weight starting at 0 (Gemma)")
 
+    def check(self) -> None:
+        if self.unit_offset and not self.weight:
+            raise ConfigError("unit_offset", "needs a weight to add 1 to; weight is false", value=True)
+
     def params(self, width: int) -> dict[str, int]:
-        return {"weight": width}
+        return {"weight": width} if self.weight else {}
 
 
 register(
@@ -45,7 +57,9 @@ register(
     "layernorm",
     LayerNorm,
     summary="centre and scale, learned gain and shift",
-    formula="2 w (w without bias)",
+    formula="2 w (w without bias, 0 without weight)",
 )
-register("norm", "rmsnorm", RMSNorm, summary="scale by the root mean square, learned gain", formula="w")
+register(
+    "norm", "rmsnorm", RMSNorm, summary="scale by the root mean square, learned gain", formula="w (0 without weight)"
+)
 register("norm", "none", Norm, summary="no normalisation", formula="0")

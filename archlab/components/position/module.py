@@ -1,4 +1,6 @@
-"""Where a token is: `embed` adds to the input, `rotation` turns queries and keys. Each may do nothing.
+"""Where a token is: `embed` adds to the input, `rotation` turns queries and keys, `bias` adds to the scores.
+
+Each may do nothing.
 
 Tables are worked out in float64 and kept in at least float32, whatever the weights are cast to: an angle of 1,857 rad
 in half precision is off by most of a radian.
@@ -6,6 +8,7 @@ in half precision is off by most of a radian.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -13,6 +16,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from archlab.components.locality import Locality
 from archlab.components.position import spec as specs
 from archlab.components.span import Span, TensorSpan
 from archlab.registry import implements, module_class
@@ -47,6 +51,9 @@ class NoPosition(nn.Module):
     def __init__(self, spec: specs.Position, head_dim: int, context: int) -> None:
         super().__init__()
 
+    biases = False
+    """Whether it adds to the scores."""
+
     def reach(self, length: int) -> None:
         """Be ready for a run of `length` tokens in all."""
 
@@ -58,6 +65,17 @@ class NoPosition(nn.Module):
         """What turns the queries and keys at these positions, None where nothing does."""
         return None
 
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """What is added to the scores, [h, n, m], of queries at positions [n] and keys at [m]; where it `biases`."""
+        raise NotImplementedError
+
+    def mask(self, span: Span | TensorSpan, locality: Locality, device: torch.device) -> Tensor | None:
+        """Bool [n, m], True where visible, or None for plain causality; where it `biases`, [h, n, m] with -inf."""
+        if not self.biases:
+            return span.mask(device, locality)
+        queries, keys = span.positions(device), span.keys(device, locality)
+        return self.bias(queries, keys).masked_fill(~locality.visible(queries, keys), -torch.inf)
+
 
 def make_position(spec: specs.Position, head_dim: int, context: int) -> NoPosition:
     """The module of a position spec, for heads of head_dim features and runs of `context` tokens or more."""
@@ -67,14 +85,15 @@ def make_position(spec: specs.Position, head_dim: int, context: int) -> NoPositi
 
 @implements(specs.Learned)
 class Learned(NoPosition):
-    """A trained vector a position, added: weight [context, d_model]. Radford et al. 2018."""
+    """A trained vector a position, added: weight [context + offset, d_model]. Radford et al. 2018."""
 
     def __init__(self, spec: specs.Learned, head_dim: int, context: int) -> None:
         super().__init__(spec, head_dim, context)
-        self.weight = nn.Parameter(torch.zeros(spec.context, spec.d_model))
+        self.offset = spec.offset
+        self.weight = nn.Parameter(torch.zeros(spec.context + spec.offset, spec.d_model))
 
     def embed(self, x: Tensor, span: Span | TensorSpan) -> Tensor:
-        return x + span.rows(self.weight)
+        return x + span.rows(self.weight[self.offset :])
 
 
 class Table(NoPosition):
@@ -153,6 +172,52 @@ class Sinusoidal(Table):
 
     def embed(self, x: Tensor, span: Span | TensorSpan) -> Tensor:
         return (x + span.rows(self.tables[0])).to(x.dtype)
+
+
+@implements(specs.Alibi)
+class Alibi(Table):
+    """-slope x distance. Press et al. 2022."""
+
+    biases = True
+
+    def __init__(self, spec: specs.Alibi, head_dim: int, context: int) -> None:
+        self._spec = spec
+        super().__init__(spec, head_dim, context)
+
+    def shapes(self, rows: int) -> tuple[tuple[int, int], ...]:
+        return ((self._spec.n_heads, 1),)
+
+    def compute(self, rows: int, length: int) -> tuple[Tensor, ...]:
+        return (torch.tensor(self._spec.slopes(), dtype=torch.float64, device="cpu")[:, None],)
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return self.tables[0][..., None] * (keys - queries[:, None])
+
+
+@implements(specs.T5Bias)
+class T5Bias(NoPosition):
+    """weight [n_buckets, n_heads]: a number a head and bucket of distance. Raffel et al. 2020."""
+
+    biases = True
+
+    def __init__(self, spec: specs.T5Bias, head_dim: int, context: int) -> None:
+        super().__init__(spec, head_dim, context)
+        self.n_buckets, self.max_distance = spec.n_buckets, spec.max_distance
+        self.weight = nn.Parameter(torch.zeros(spec.n_buckets, spec.n_heads))
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return self.weight[self.buckets(queries[:, None] - keys)].permute(2, 0, 1)
+
+    def buckets(self, distance: Tensor) -> Tensor:
+        """The bucket of each distance in tokens, int64; keys ahead of their query are in the first.
+
+        In float32, as T5 does it, so that distances at a bucket's edge fall on the same side.
+        """
+        exact = self.n_buckets // 2
+        distance = distance.clamp(min=0)
+        share = (distance.float() / exact).log() / math.log(self.max_distance / exact)
+        grown = exact + (share.clamp(min=0) * (self.n_buckets - exact)).long()
+        return torch.where(distance < exact, distance, grown.clamp(max=self.n_buckets - 1))
 
 
 @implements(specs.Rope)

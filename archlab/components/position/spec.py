@@ -2,7 +2,7 @@
 
 embed   a vector added to the token embedding (`learned`, `sinusoidal`);
 rotate  an angle a feature pair of queries and keys (`rope` and its scalings);
-bias    a number added to the scores.
+bias    a number added to the scores, by head and distance (`alibi`, `t5`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ class Position(Spec):
     @property
     def embeds(self) -> bool:
         """Whether it adds to the input, which happens once, for all layers."""
+        return False
+
+    @property
+    def biases(self) -> bool:
+        """Whether it adds to the scores."""
         return False
 
     def params(self) -> dict[str, int]:
@@ -48,13 +53,14 @@ class Learned(Position):
 
     d_model: int = inherited()
     context: int = inherited()
+    offset: int = option(0, "rows before the first position's, never read; OPT has 2", ge=0)
 
     @property
     def embeds(self) -> bool:
         return True
 
     def params(self) -> dict[str, int]:
-        return {"weight": self.context * self.d_model}
+        return {"weight": (self.context + self.offset) * self.d_model}
 
     @property
     def max_length(self) -> int | None:
@@ -78,6 +84,55 @@ class Sinusoidal(Position):
     def frequencies(self) -> list[float]:
         """Radians a token, one a sine column: ceil(d_model / 2) of them."""
         return [self.base ** (-2 * i / self.d_model) for i in range((self.d_model + 1) // 2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alibi(Position):
+    """Scores fall with distance, -slope a token, a slope a head. Press et al. 2022, section 3.
+
+    The slopes of 2^n heads are geometric, 2^(-max_bias i / 2^n); other numbers of heads take those of the power below,
+    then every second one of the power above, as the paper's code, BLOOM and MPT do.
+    """
+
+    n_heads: int = inherited()
+    max_bias: float = option(8.0, "the last head's slope is 2 to minus this", gt=0)
+    scale: float = option(1.0, "multiplies the bias; Falcon has 1 / sqrt(head_dim)", gt=0)
+
+    @property
+    def biases(self) -> bool:
+        return True
+
+    def slopes(self) -> list[float]:
+        """One a head."""
+        below = 2 ** (self.n_heads.bit_length() - 1)
+        between = [self.max_bias * i / (2 * below) for i in range(1, 2 * below, 2)]
+        exponents = [self.max_bias * i / below for i in range(1, below + 1)] + between
+        return [self.scale * 2.0**-exponent for exponent in exponents[: self.n_heads]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5Bias(Position):
+    """A trained number a head and bucket of distance, one table for all layers. Raffel et al. 2020, section 2.1.
+
+    Half of the buckets hold one distance each, from 0 on; the other half grow, evenly in the logarithm, up to
+    max_distance, and the last holds all beyond.
+    """
+
+    n_heads: int = inherited()
+    n_buckets: int = option(32, "distances told apart", ge=2)
+    max_distance: int = option(128, "tokens from which on all are in the last bucket", ge=2)
+
+    def check(self) -> None:
+        if self.max_distance <= self.n_buckets // 2:
+            problem = f"{self.max_distance} must be > {self.n_buckets // 2}, the buckets of one distance each"
+            raise ConfigError("max_distance", problem, value=self.max_distance)
+
+    @property
+    def biases(self) -> bool:
+        return True
+
+    def params(self) -> dict[str, int]:
+        return {"weight": self.n_buckets * self.n_heads}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,8 +349,10 @@ class LongRope(FixedLengthRope):
 
 for _name, _spec, _summary, _formula in (
     ("none", Position, "no position information", "0"),
-    ("learned", Learned, "a trained vector a position, added", "context d"),
+    ("learned", Learned, "a trained vector a position, added", "(context + offset) d"),
     ("sinusoidal", Sinusoidal, "fixed sines and cosines, added", "0"),
+    ("alibi", Alibi, "scores fall with distance, a slope a head (ALiBi)", "0"),
+    ("t5", T5Bias, "a trained score a head and bucket of distance", "n_buckets h"),
     ("rope", Rope, "rotate queries and keys", "0"),
     ("linear", LinearRope, "rope with all positions divided", "0"),
     ("ntk", NtkRope, "rope whose base grows with the run (dynamic NTK)", "0"),

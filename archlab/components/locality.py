@@ -1,0 +1,55 @@
+"""Which earlier tokens a query may see: all of them, a sliding window, or those of its own chunk. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Locality:
+    """How far back a query sees; without either, as far as there are tokens.
+
+    window: so many keys, the query's own included, as Mistral and gpt-oss count (Beltagy et al. 2020, section 3.1).
+    chunk: the keys of the same run of so many positions, 0 to chunk - 1, chunk to 2 chunk - 1, .. (Llama 4).
+    """
+
+    window: int | None = None
+    chunk: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """The most keys that one query sees, None where there is no end."""
+        return self.window if self.window is not None else self.chunk
+
+    def kept(self, length: int) -> int:
+        """Tokens that must be kept after `length`, so that the last one could be asked for again."""
+        return length if self.limit is None else min(length, self.limit)
+
+    def pairs(self, length: int) -> int:
+        """(query, key) pairs that see each other among the first `length` positions."""
+        if self.chunk is not None:
+            whole, rest = divmod(length, self.chunk)
+            return whole * _triangle(self.chunk) + _triangle(rest)
+        kept = self.kept(length)
+        return _triangle(kept) + (length - kept) * kept
+
+    def visible(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Bool [n, m] of the positions queries [n] and keys [m]; a negative key is an empty place, seen by none."""
+        behind = queries[:, None] - keys
+        seen = (behind >= 0) & (keys >= 0)
+        if self.window is not None:
+            seen = seen & (behind < self.window)
+        if self.chunk is not None:
+            seen = seen & (queries[:, None] // self.chunk == keys // self.chunk)
+        return seen
+
+
+EVERYWHERE = Locality()
+
+
+def _triangle(n: int) -> int:
+    return n * (n + 1) // 2
