@@ -10,10 +10,11 @@ from archlab.registry import choice
 
 
 def describe(spec: Spec) -> dict[str, Any]:
-    """A choice and its resolved options; constants that it fixes are left out."""
+    """A choice and its resolved options, blocks of options too; constants that it fixes are left out."""
     fixed = choice(spec.axis, spec.choice).fixed
     shown = {name: value for name, value in spec.options().items() if callable(fixed.get(name)) or name not in fixed}
-    return {"choice": spec.choice} | shown
+    parts = {name: describe(value) for name, value in shown.items() if isinstance(value, Spec)}
+    return {"choice": spec.choice} | shown | parts
 
 
 def composition(spec: DecoderSpec) -> dict[str, Any]:

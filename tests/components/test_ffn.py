@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from archlab.components.dropout.spec import Dropout
-from archlab.components.ffn.module import ACTIVATIONS, FeedForward
+from archlab.components.ffn.activation import ACTIVATIONS
+from archlab.components.ffn.module import FeedForward
 from archlab.options import read_options
 from archlab.registry import choice, choices
 

@@ -1,31 +1,18 @@
-"""The position-wise feed-forward network, plain or gated."""
+"""The feed-forward network, plain or gated, and a mixture of such networks."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import dataclasses
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn import spec as specs
+from archlab.components.ffn.activation import middle_of
+from archlab.components.ffn.experts import Experts
+from archlab.components.ffn.router import Router
 from archlab.components.linear import Linear
 from archlab.registry import implements
-
-
-def relu2(x: Tensor) -> Tensor:
-    """max(0, x)^2. So et al. 2021 (Primer)."""
-    return F.relu(x).square()
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-    "relu2": relu2,
-}
 
 
 @implements(specs.FeedForward)
@@ -34,7 +21,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, spec: specs.FeedForward, dropout: Dropout) -> None:
         super().__init__()
-        self.act = ACTIVATIONS[spec.activation]
+        self.middle = middle_of(spec)
         self.gated = spec.gated
         if spec.gated:
             self.gate_up = Linear(spec.d_model, 2 * spec.d_ff, bias=spec.bias)
@@ -45,10 +32,33 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B, n, d_model] -> [B, n, d_model]."""
-        return self.dropout(self.down(self._middle(x)))
+        projected = self.gate_up(x) if self.gated else self.up(x)
+        return self.dropout(self.down(self.middle(projected)))
 
-    def _middle(self, x: Tensor) -> Tensor:
-        if not self.gated:
-            return self.act(self.up(x))
-        gate, up = self.gate_up(x).chunk(2, -1)
-        return self.act(gate) * up
+
+@implements(specs.MixtureOfExperts)
+class MixtureOfExperts(nn.Module):
+    """What the chosen experts give, weighted, plus what the shared ones give; dropout once, on the sum.
+
+    router: who is chosen. experts: the routed ones, stacked. shared: the shared ones as one FeedForward.
+    """
+
+    shared: FeedForward | None
+    shared_gate: Linear | None
+
+    def __init__(self, spec: specs.MixtureOfExperts, dropout: Dropout) -> None:
+        super().__init__()
+        self.router, self.experts = Router(spec), Experts(spec)
+        undropped = dataclasses.replace(dropout, ffn=0.0)
+        self.shared = FeedForward(spec.shared, undropped) if spec.shared is not None else None
+        self.shared_gate = Linear(spec.d_model, 1, bias=False) if spec.shared_gate else None
+        self.dropout = nn.Dropout(dropout.ffn)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, n, d_model] -> [B, n, d_model]."""
+        tokens = x.flatten(0, 1)
+        y = self.experts(tokens, *self.router(tokens)).view_as(x)
+        if self.shared is not None:
+            shared = self.shared(x)
+            y = y + (shared if self.shared_gate is None else self.shared_gate(x).sigmoid() * shared)
+        return self.dropout(y)
