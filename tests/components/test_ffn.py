@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from archlab.components.dropout.spec import Dropout
+from archlab.components.ffn import spec as specs
 from archlab.components.ffn.activation import ACTIVATIONS
 from archlab.components.ffn.module import FeedForward
 from archlab.options import read_options
@@ -56,7 +57,14 @@ def test_swiglu_of_gate_and_up_3(gate: float, wanted: float) -> None:
     assert module(torch.ones(1, 1, 1, dtype=torch.float64)).item() == pytest.approx(wanted, abs=5e-4)
 
 
-@pytest.mark.parametrize("name", choices("ffn"))
+PLAIN = [name for name, chosen in choices("ffn").items() if chosen.spec is specs.FeedForward]
+
+
+def test_every_choice_is_tested() -> None:
+    assert {*PLAIN, "swiglu_clamped", "moe"} == set(choices("ffn"))
+
+
+@pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("bias", [False, True])
 @torch.no_grad()
 def test_every_choice_by_hand(name: str, bias: bool) -> None:
@@ -73,6 +81,27 @@ def test_every_choice_by_hand(name: str, bias: bool) -> None:
         middle = act(module.up(x))
     wanted = middle @ module.down.weight.T + (module.down.bias if bias else 0)
     assert torch.allclose(module(x), wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gate", "up", "wanted"),
+    [
+        (1.0, 2.0, 3 * 1 / (1 + math.exp(-1.702))),
+        (9.0, 2.0, 3 * 7 / (1 + math.exp(-1.702 * 7))),  # the gate is held at 7
+        (-9.0, 2.0, 3 * -9 / (1 + math.exp(1.702 * 9))),  # but from above only
+        (1.0, 9.0, 8 * 1 / (1 + math.exp(-1.702))),
+        (1.0, -9.0, -6 * 1 / (1 + math.exp(-1.702))),
+    ],
+)
+@torch.no_grad()
+def test_clamped_swiglu_by_hand(gate: float, up: float, wanted: float) -> None:
+    module = ffn("swiglu_clamped", d_ff=1, bias=True)
+    module.gate_up.weight.copy_(torch.tensor([[gate - 0.5], [up + 0.5]]))
+    module.gate_up.bias.copy_(torch.tensor([0.5, -0.5]))
+    module.down.weight.fill_(2.0)
+    module.down.bias.fill_(0.25)
+    given = module(torch.ones(1, 1, 1, dtype=torch.float64)).item()
+    assert given == pytest.approx(2 * wanted + 0.25, abs=1e-12)
 
 
 def test_dropout_follows_the_down_projection() -> None:

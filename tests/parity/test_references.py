@@ -22,6 +22,7 @@ from archlab.decoder.resolve import resolve
 
 REFERENCES = Path(__file__).parents[1] / "data" / "references"
 NAMES = sorted(folder.name for folder in REFERENCES.iterdir())
+QK_NORM = {"qwen3": "head", "qwen3_moe": "head", "minimind": "head", "olmoe": "full"}
 TOLERANCE = {torch.float64: ("logits_f64", 1e-9), torch.float32: ("logits_f32", 1e-4)}
 
 
@@ -48,7 +49,7 @@ def llama_model(config: dict[str, Any]) -> dict[str, Any]:
         "n_heads": config["num_attention_heads"],
         "n_kv_heads": config["num_key_value_heads"],
         "head_dim": config.get("head_dim"),
-        "qk_norm": "head" if config["model_type"] in ("qwen3", "minimind") else "none",
+        "qk_norm": QK_NORM.get(config["model_type"], "none"),
     }
     return {
         "d_model": config["hidden_size"],
@@ -58,10 +59,23 @@ def llama_model(config: dict[str, Any]) -> dict[str, Any]:
         "norm": {"choice": "rmsnorm", "eps": config["rms_norm_eps"]},
         "position": {"base": config["rope_theta"], **rope(config)},
         "attention": attention,
-        "ffn": {"choice": "swiglu", "d_ff": config["intermediate_size"]},
+        "ffn": ffn(config),
         "dropout": {"choice": "none"},
         "head": {"choice": "tied" if config["tie_word_embeddings"] else "untied"},
         "block": {"choice": "pre_norm"},
+    }
+
+
+def ffn(config: dict[str, Any]) -> dict[str, Any]:
+    experts = config.get("num_local_experts", config.get("num_experts"))
+    if experts is None or not config.get("use_moe", True):  # a dense minimind names its experts too
+        return {"choice": "swiglu", "d_ff": config["intermediate_size"]}
+    return {
+        "choice": "moe",
+        "n_experts": experts,
+        "experts_per_token": config["num_experts_per_tok"],
+        "expert": {"choice": "swiglu", "d_ff": config.get("moe_intermediate_size", config["intermediate_size"])},
+        "normalise": config.get("norm_topk_prob", True),
     }
 
 
@@ -102,6 +116,11 @@ def llama_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         ".self_attn.qkv_proj.": ".attention.qkv.",
         ".self_attn.o_proj.": ".attention.o.",
         ".self_attn.": ".attention.",
+        ".block_sparse_moe.": ".mlp.",
+        ".w1.": ".gate_proj.",
+        ".w2.": ".down_proj.",
+        ".w3.": ".up_proj.",
+        ".mlp.gate.": ".ffn.router.",
         ".mlp.gate_up_proj.": ".ffn.gate_up.",
         ".mlp.down_proj.": ".ffn.down.",
         ".mlp.": ".ffn.",
@@ -110,7 +129,8 @@ def llama_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     }
     ours = {rename(name, names): tensor for name, tensor in weights.items()}
     fuse(ours, "attention.q_proj.", ("q_proj", "k_proj", "v_proj"), "qkv")
-    fuse(ours, "ffn.gate_proj.", ("gate_proj", "up_proj"), "gate_up")
+    fuse(ours, "gate_proj.", ("gate_proj", "up_proj"), "gate_up")
+    stack_experts(ours)
     return ours
 
 
@@ -125,6 +145,15 @@ def fuse(weights: dict[str, Tensor], first: str, parts: tuple[str, ...], fused: 
     for name in [name for name in weights if first in name]:
         rows = [weights.pop(name.replace(parts[0], part)) for part in parts]
         weights[name.replace(parts[0], fused)] = torch.cat(rows)
+
+
+def stack_experts(weights: dict[str, Tensor]) -> None:
+    """Join each layer's experts under one name, in place: `ffn.experts.3.down_proj.weight` is row 3 of `down`."""
+    stacks: dict[str, list[Tensor]] = {}
+    for name in sorted((name for name in weights if ".experts." in name), key=lambda name: int(name.split(".")[4])):
+        layer, projection = name.split(".experts.")[0], name.split(".")[5].removesuffix("_proj")
+        stacks.setdefault(f"{layer}.experts.{projection}", []).append(weights.pop(name))
+    weights.update({name: torch.stack(parts) for name, parts in stacks.items()})
 
 
 def load(name: str, dtype: torch.dtype) -> tuple[Decoder, Tensor, Tensor, float]:
