@@ -38,7 +38,7 @@ class Router(nn.Module):
         ranked = scores if self.balance_bias is None else scores + self.balance_bias
         if self.spec.limited:
             ranked = ranked.masked_fill(~self._open(ranked), -torch.inf)
-        chosen = ranked.topk(self.spec.experts_per_token, -1, sorted=False).indices
+        chosen = ranked.topk(self.spec.experts_per_token, -1).indices
         weights = scores.gather(-1, chosen)
         if self.spec.normalise:
             weights = weights / (weights.sum(-1, keepdim=True) + TINY)
