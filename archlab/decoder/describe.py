@@ -20,7 +20,8 @@ def describe(spec: Spec) -> dict[str, Any]:
 def composition(spec: DecoderSpec) -> dict[str, Any]:
     """The whole model: its sizes, its choice on each axis, and each kind of layer with what it changes.
 
-    axes: the model's own choices, by axis, attention and FFN those of most layers. layer_kinds: `layers` (indices) and the `axes` that differ from these.
+    axes: the model's own choices, by axis; of attention and FFN, those of most layers. layer_kinds: `layers` (indices)
+    and the `axes` that differ from these.
     """
     usual = max(spec.layer_kinds, key=lambda kind: len(kind[1]))[0]  # not the first: a dense layer before many MoE
     axes = {axis: describe(part) for axis, part in usual.axes().items()} | {"head": describe(spec.head)}

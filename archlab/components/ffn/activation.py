@@ -44,7 +44,7 @@ def clamped_swiglu(gate_up: Tensor, limit: float, alpha: float) -> Tensor:
 
 def middle_of(spec: specs.FeedForward) -> Middle:
     """What a spec puts between its projections."""
-    if isinstance(spec, specs.ClampedSwiGLU):
+    if isinstance(spec, specs.ClampedFeedForward):
         return functools.partial(clamped_swiglu, limit=spec.limit, alpha=spec.alpha)
     act = ACTIVATIONS[spec.activation]
     return functools.partial(gated, act=act) if spec.gated else act

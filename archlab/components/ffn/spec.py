@@ -109,11 +109,11 @@ class FeedForward(FFN):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClampedSwiGLU(FeedForward):
-    """down((up + 1) * gate * sigmoid(alpha gate)), gate clamped from above, up from both sides. gpt-oss, 2025."""
+class ClampedFeedForward(FeedForward):
+    """down(g sigmoid(alpha g) (u + 1)), g = min(gate(x), limit), u = up(x) clamped to +- limit (gpt-oss)."""
 
-    limit: float = option(7.0, "gate is at most this, up at most this either way", gt=0)
-    alpha: float = option(1.702, "multiplies the gate inside the sigmoid", gt=0)
+    limit: float = option(7.0, "the gate is clamped to at most this, up to +- this", gt=0)
+    alpha: float = option(1.702, "sharpness of the gate's sigmoid; 1.702 makes it about GELU", gt=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +225,14 @@ class MixtureOfExperts(FFN):
         return 4 * self.n_experts + chosen + shared
 
 
+register(
+    "ffn",
+    "swiglu_clamped",
+    ClampedFeedForward,
+    summary="SiLU gate, clamped, up shifted by 1 (gpt-oss)",
+    formula="3 d f",
+    fixed={"activation": "silu", "gated": True},
+)
 for _name, _activation, _gated, _summary in (
     ("relu", "relu", False, "max(0, x)"),
     ("gelu", "gelu", False, "x Phi(x), exact"),
@@ -245,14 +253,6 @@ for _name, _activation, _gated, _summary in (
         fixed={"activation": _activation, "gated": _gated},
     )
 
-register(
-    "ffn",
-    "swiglu_clamped",
-    ClampedSwiGLU,
-    summary="SiLU gate, both sides clamped (gpt-oss)",
-    formula="3 d f",
-    fixed={"activation": "silu", "gated": True},
-)
 register(
     "ffn",
     "moe",
