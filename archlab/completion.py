@@ -34,7 +34,7 @@ def _words() -> Iterator[str]:
     from archlab import presets
     from archlab.decoder.resolve import ModelOptions
     from archlab.options import options_of
-    from archlab.registry import AXES, choices
+    from archlab.registry import AXES, choices, part_choices
     from archlab.request import RunOptions
     from archlab.workload import BenchOptions, Workload
 
@@ -47,5 +47,8 @@ def _words() -> Iterator[str]:
     yield from (f"model.{name}=" for name in options_of(ModelOptions))
     for axis in AXES:
         yield from (f"model/{axis}={name}" for name in choices(axis))
-        keys = {name for choice in choices(axis).values() for name in choice.options}
-        yield from (f"model.{axis}.{name}=" for name in keys)
+        options = {name: opt for choice in choices(axis).values() for name, opt in choice.options.items()}
+        yield from (f"model.{axis}.{name}=" for name, opt in options.items() if opt.part is None)
+        for name, opt in options.items():
+            below = {key for choice in part_choices(opt).values() for key in ("choice", *choice.options)}
+            yield from (f"model.{axis}.{name}.{key}=" for key in below)

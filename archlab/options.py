@@ -2,7 +2,8 @@
 
 A field made by `option` is what a user may set. With `auto` it has no fixed default: `Spec.derive` works it
 out from the other values and from the model, and the resolved number is what the spec holds and every table
-shows. A field made by `inherited` comes from the model and cannot be set on the choice.
+shows. A field made by `inherited` comes from the model and cannot be set on the choice. A field made by `part` is a
+choice in its own right, with options of its own: the FFN of the experts of `ffn=moe`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,16 @@ def option(
     valid: the only values. excludes: an option that says the same thing another way; setting one clears it.
     """
     bounds = {"ge": ge, "gt": gt, "lt": lt, "valid": valid}
-    return field(default=default, metadata={"help": help, "auto": auto, "excludes": excludes, **bounds})
+    return field(default=default, metadata={"help": help, "auto": auto, "excludes": excludes, "part": None, **bounds})
+
+
+def part(axis: str, choice: str, help: str) -> Any:
+    """A field that holds another spec: a block of options of `axis`, of `choice` unless the block names another.
+
+    Which choices it may name is the field's type: those whose spec is of that class.
+    """
+    made = option(help=help, auto=f"{choice} with its own defaults")
+    return field(metadata={**made.metadata, "part": (axis, choice)})
 
 
 def inherited() -> Any:
@@ -58,6 +68,7 @@ class Option:
     gt: float | None
     lt: float | None
     valid: tuple[Any, ...] | None
+    part: tuple[str, str] | None
 
     @property
     def required(self) -> bool:
@@ -108,10 +119,12 @@ def _coerce(opt: Option, value: Any) -> Any:
     elif isinstance(value, list | tuple):
         matched = tuple in kinds
         value = tuple(_coerce_item(opt, item) for item in value) if matched else value
+    elif isinstance(value, Spec):
+        matched = opt.part is not None and isinstance(value, kinds)
     else:
         matched = isinstance(value, str) and str in kinds
     if not matched:
-        wanted = " or ".join(_TYPE_NAMES[kind] for kind in kinds)
+        wanted = " or ".join(_TYPE_NAMES.get(kind, "a block of options") for kind in kinds)
         raise ConfigError(opt.name, f"{value!r} is not {wanted}", value=value)
     return value
 

@@ -7,12 +7,12 @@ override is handed over in the form that always applies (`++key=value`), after i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from archlab.decoder.resolve import ModelOptions
 from archlab.errors import ConfigError, RequestError, nearest, unknown_key
-from archlab.options import options_of
-from archlab.registry import AXES, choices
+from archlab.options import Option, options_of
+from archlab.registry import AXES, Choice, choices, part_choices
 from archlab.request import RunOptions
 from archlab.workload import BenchOptions, Workload
 
@@ -102,14 +102,24 @@ def _check_model_key(tail: list[str], value: str) -> None:
         chosen = f"model/{axis}={near or value}" if axis else f"model={value}"
         raise ConfigError(name, "is chosen, not set", value=value, nearest=chosen)
     if tail[0] in AXES:
-        known = {name: opt for choice in choices(tail[0]).values() for name, opt in options_of(choice.spec).items()}
-        _check_option(tail[1:], known, f"model.{tail[0]}")
+        _check_option(tail[1:], _options_of_any(choices(tail[0])), f"model.{tail[0]}")
     elif tail[0].split("[")[0] != "layers":
         _check_option(tail, own, "model", [*own, *AXES, "layers"])
 
 
-def _check_option(tail: list[str], known: Iterable[str], prefix: str, valid: Iterable[str] | None = None) -> None:
-    if not tail or tail[0] not in set(known):
+def _options_of_any(known: Mapping[str, Choice]) -> dict[str, Option]:
+    """The options that one of these choices has."""
+    return {name: opt for choice in known.values() for name, opt in options_of(choice.spec).items()}
+
+
+def _check_option(
+    tail: list[str], known: Mapping[str, Option], prefix: str, valid: Iterable[str] | None = None
+) -> None:
+    if not tail or tail[0] not in known:
         raise unknown_key(tail[0] if tail else "", valid or known).under(prefix)
-    if len(tail) > 1:
+    below, opt = tail[1:], known[tail[0]]
+    if below and opt.part is not None and below != ["choice"]:
+        below_known = _options_of_any(part_choices(opt))
+        _check_option(below, below_known, f"{prefix}.{tail[0]}", ["choice", *below_known])
+    elif below and opt.part is None:
         raise ConfigError(f"{prefix}.{tail[0]}", "is a value and has nothing below it")

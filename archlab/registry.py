@@ -85,6 +85,12 @@ def choice(axis: str, name: Any) -> Choice:
     return known[name]
 
 
+def part_choices(opt: Option) -> dict[str, Choice]:
+    """The choices that an option's block may name (`part`); none where the option holds a plain value."""
+    found = choices(opt.part[0]) if opt.part is not None else {}
+    return {name: choice for name, choice in found.items() if issubclass(choice.spec, opt.types)}
+
+
 def module_class(axis: str, spec: Spec) -> Any:
     """The torch module class that a spec builds; imports torch."""
     importlib.import_module(f"archlab.components.{axis}.module")

@@ -14,7 +14,7 @@ from archlab.decoder.module import Decoder
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.options import Option
-from archlab.registry import choices
+from archlab.registry import choices, part_choices
 
 CONTEXT = 12
 ROTATED = [(1.0, 4), (1.0, 6), (1.0, 8), (0.5, 8), (0.75, 8), (0.5, 12)]
@@ -36,6 +36,7 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
     "branch_scale": st.sampled_from([-0.5, 0.1, 1.0]),
     "embedding_scale": st.floats(0.5, 2),
     "logit_scale": st.floats(0.1, 2),
+    "scaling": st.floats(0.5, 3),
     "d_ff": st.integers(1, 24),
     "window": st.none() | st.integers(1, CONTEXT + 2),
     "chunk": st.none() | st.integers(1, CONTEXT + 2),
@@ -50,6 +51,9 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
 
 def values_of(opt: Option) -> st.SearchStrategy[Any]:
     """Valid values of an option, from its declaration."""
+    if opt.part is not None:
+        others = tuple(name for name in choices(opt.part[0]) if name not in part_choices(opt))
+        return blocks(opt.part[0], others)
     if opt.name in NAMED:
         return NAMED[opt.name]
     if opt.valid is not None:
@@ -83,7 +87,31 @@ def blocks(draw: st.DrawFn, axis: str, skip: tuple[str, ...] = (), **given: Any)
         block["weight"] = True
     elif block.get("weight") is False and name == "rmsnorm":
         block["unit_offset"] = False  # said, so that a layer of a pattern does not inherit it
-    return block
+    return block | draw(routing()) if name == "moe" else block
+
+
+@st.composite
+def routing(draw: st.DrawFn) -> dict[str, Any]:
+    """Options of `moe` that must fit together."""
+    groups, size = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    asked = draw(st.integers(1, groups))
+    shared = draw(st.sampled_from([{}, {"n_shared": 2}, {"n_shared": 0, "shared_d_ff": 5}]))
+    return {
+        "n_experts": groups * size,
+        "n_groups": groups,
+        "groups_per_token": asked,
+        "experts_per_token": draw(st.integers(1, asked * size)),
+        "group_score": draw(st.sampled_from(["max", "top2"] if size > 1 else ["max"])),
+        "n_shared": 0,
+        "shared_d_ff": None,
+        "shared_gate": bool(shared) and draw(st.booleans()),
+        **shared,
+    }
+
+
+def ffns() -> st.SearchStrategy[dict[str, Any]]:
+    """An FFN; half of them are mixtures, which nest all the others."""
+    return blocks("ffn") | blocks("ffn", tuple(name for name in choices("ffn") if name != "moe"))
 
 
 @st.composite
@@ -105,7 +133,7 @@ def models(draw: st.DrawFn, task_heads: bool = True) -> dict[str, Any]:
         "position": draw(blocks("position", **rope)),
         "head": draw(blocks("head", () if task_heads else ("classification", "regression"))),
     }
-    model |= {axis: draw(blocks(axis)) for axis in ("norm", "ffn", "dropout", "block")}
+    model |= {axis: draw(blocks(axis)) for axis in ("norm", "dropout", "block")} | {"ffn": draw(ffns())}
     if draw(st.booleans()):
         model["layers"] = draw(patterns(heads, rope))
     return model
@@ -116,7 +144,7 @@ def patterns(draw: st.DrawFn, heads: Mapping[str, Any], rope: Mapping[str, Any])
     """Layers that differ: in their attention, FFN, norm, or in being without position (or with another rotation)."""
     changed = {
         "attention": blocks("attention", **heads),
-        "ffn": blocks("ffn"),
+        "ffn": ffns(),
         "norm": blocks("norm"),
         "position": blocks("position", ("learned", "sinusoidal"), **rope),
         "block": blocks("block"),
@@ -140,4 +168,6 @@ def spread_weights(decoder: Decoder, seed: int = 0) -> Decoder:
     for parameter in decoder.parameters():
         noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
         parameter.copy_(noise / parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else parameter + 0.3 * noise)
+    for buffer in decoder.buffers():
+        buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator, dtype=buffer.dtype))
     return decoder

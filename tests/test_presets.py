@@ -8,6 +8,9 @@ import pytest
 import archlab
 from archlab import presets
 from archlab.compose import compose, preset
+from archlab.cost.figures import exact_figures
+from archlab.decoder.resolve import resolve
+from archlab.workload import Workload
 
 FACTS = Path(__file__).parent / "data" / "facts"
 NAMED = sorted(file.stem for file in FACTS.glob("*.json"))
@@ -24,6 +27,7 @@ def test_parameters_equal_the_fact(fact):
     assert counts.active == fact["params_active"]
     assert counts.non_embedding == fact["params_non_embedding"]
     assert counts.by_part == fact["params_by_part"]
+    assert counts.ffn_detail == fact.get("ffn_detail", {"dense": fact["params_by_part"]["ffn"]})
     assert counts.tied == fact["tied"]
 
 
@@ -77,6 +81,24 @@ def test_a08_query_projection_wider_than_the_model():
     assert (tensors["q"], tensors["k"], tensors["o"]) == (10_485_760, 2_621_440, 10_485_760)
 
 
+def test_a10_mixture_of_experts_is_neither_dense_nor_all_active():
+    counts = archlab.parameters(archlab.load("mixtral-8x7b"))
+    assert (counts.total, counts.active) == (46_702_792_704, 12_879_925_248)
+    assert counts.active - counts.by_part["embedding"] - counts.by_part["lm_head"] == 12_617_781_248
+    sent = (archlab.load("mixtral-8x7b", f"model.ffn.experts_per_token={k}") for k in (8, 2))
+    every, few = (archlab.flops(spec, prompt=1024, new=0).prefill for spec in sent)
+    assert 3.55 <= every / few <= 3.6
+
+
+def test_j01_memory_takes_all_experts_and_compute_the_active_ones():
+    spec = archlab.load("qwen3-30b-a3b")
+    counts, figures = archlab.parameters(spec), exact_figures(spec, Workload(dtype="bf16"))
+    assert figures["weight_bytes"].value == 2 * counts.total
+    matmuls = counts.active - counts.by_part["embedding"] - counts.by_part["norms"]  # the head is untied
+    assert archlab.flops(spec, prompt=1, new=0).prefill - 4 * 48 * 4096 == 2 * matmuls  # one query-key pair a layer
+    assert "less the experts" in figures["params_active"].how
+
+
 def test_h01_gpt2_forward_flops():
     bare = archlab.load(
         "gpt2", *(f"model.attention.{projection}_bias=false" for projection in "qkvo"), "model.ffn.bias=false"
@@ -104,6 +126,10 @@ def test_an_edited_yaml_is_composed_not_read_from_the_ready_file(monkeypatch):
         assert preset("gqa")["attention"]["n_kv_heads"] == 2
     finally:
         presets._all_ready.cache_clear()
+
+
+def test_no_preset_has_options_that_its_choices_lack():
+    assert [note for name in presets.names() for note in resolve(preset(name)).notes] == []
 
 
 def test_every_preset_is_named_after_its_file_and_says_where_it_comes_from():

@@ -6,6 +6,7 @@ import pytest
 
 import archlab
 from archlab.compose import preset
+from archlab.decoder.describe import composition
 from archlab.decoder.resolve import resolve
 from archlab.errors import ConfigError
 from archlab.registry import AXES, choices
@@ -99,6 +100,7 @@ def test_totals_of_a_pattern_are_sums_over_its_layers():
     assert mixed.by_part["ffn"] * 2 == one.by_part["ffn"] + two.by_part["ffn"]
 
 
+MOE = {"choice": "moe", "expert": {"d_ff": 10}}
 WRONG = [
     ({"d_model": 0}, "model.d_model", "0 must be >= 1"),
     ({"d_model": -8}, "model.d_model", "-8 must be >= 1"),
@@ -127,6 +129,35 @@ WRONG = [
     ({"ffn": {"d_ff": 100}}, "model.ffn.d_ff", "rule pi gives 2432"),
     ({"head": {"choice": "classification", "n_outputs": 0}}, "model.head.n_outputs", "must be >= 1"),
     ({"block": {"choice": "parallel", "n_norms": 3}}, "model.block.n_norms", "valid: 1, 2"),
+    ({"ffn": MOE | {"n_experts": 0}}, "model.ffn.n_experts", "must be >= 1"),
+    ({"ffn": MOE | {"experts_per_token": 9}}, "model.ffn.experts_per_token", "more than the 8 experts to choose from"),
+    (
+        {"ffn": MOE | {"n_groups": 4, "groups_per_token": 1, "experts_per_token": 3}},
+        "model.ffn.experts_per_token",
+        "more than the 2 experts to choose from",
+    ),
+    ({"ffn": MOE | {"n_groups": 3}}, "model.ffn.n_groups", "does not divide n_experts = 8; valid: 1, 2, 4, 8"),
+    ({"ffn": MOE | {"n_groups": 2, "groups_per_token": 3}}, "model.ffn.groups_per_token", "more than the 2 groups"),
+    (
+        {"ffn": MOE | {"n_groups": 8, "groups_per_token": 2, "group_score": "top2"}},
+        "model.ffn.group_score",
+        "two experts or more",
+    ),
+    ({"ffn": MOE | {"scoring": "sigmod"}}, "model.ffn.scoring", "sigmoid"),
+    ({"ffn": MOE | {"scaling": 0}}, "model.ffn.scaling", "must be > 0"),
+    ({"ffn": MOE | {"shared_gate": True}}, "model.ffn.shared_gate", "no shared experts"),
+    ({"ffn": MOE | {"n_shared": 2, "shared_d_ff": 9}}, "model.ffn.shared_d_ff", "n_shared = 2 gives 20"),
+    ({"ffn": MOE | {"expert": 3}}, "model.ffn.expert", "3 is not a block of options"),
+    ({"ffn": MOE | {"expert": "gelu"}}, "model.ffn.expert", "did you mean model.ffn.expert.choice=gelu"),
+    ({"ffn": MOE | {"expert": {"choice": "glu"}}}, "model.ffn.expert.choice", "model.ffn.expert.choice=gelu"),
+    ({"ffn": MOE | {"expert": {"choice": "moe"}}}, "model.ffn.expert.choice", "no choice 'moe'"),
+    ({"ffn": MOE | {"expert": {"choice": ["gelu"]}}}, "model.ffn.expert.choice", "no choice"),
+    ({"ffn": MOE | {"expert": {"d_ff": 0}}}, "model.ffn.expert.d_ff", "must be >= 1"),
+    ({"ffn": MOE | {"expert": {"d_ff": 3.5}}}, "model.ffn.expert.d_ff", "not a whole number"),
+    ({"ffn": MOE | {"expert": {"dff": 3}}}, "model.ffn.expert.dff", "did you mean model.ffn.expert.d_ff"),
+    ({"ffn": MOE | {"expert": {"d_ff": 3, "rule": "4x"}}}, "model.ffn.expert.d_ff", "rule 4x gives 3072"),
+    ({"layers": [{"ffn": MOE | {"expert": {"limit": 3}}}]}, "model.layers[0].ffn.expert.limit", "no such option"),
+    ({"layers": [{"ffn": {"choice": "moe", "d_ff": 3}}]}, "model.layers[0].ffn.d_ff", "moe has no such option"),
     ({"layers": []}, "model.layers", "not a list of layers"),
     ({"layers": "all"}, "model.layers", "not a list of layers"),
     ({"layers": [{"repeat": 0}]}, "model.layers[0].repeat", "whole number"),
@@ -144,6 +175,83 @@ def test_a_wrong_setting_is_one_clear_error(change, key, text):
         resolve(changed(**change))
     assert caught.value.key == key
     assert text in str(caught.value)
+
+
+def experts(*overrides, name="mixtral-8x7b"):
+    return archlab.load(name, *overrides).layers[0].ffn.expert
+
+
+def test_the_options_of_an_experts_ffn():
+    assert (experts().choice, experts().d_ff) == ("swiglu", 14336)
+    assert experts("model.ffn.expert.d_ff=512").d_ff == 512
+    assert experts("model.ffn.expert.rule=8/3").d_ff == 10944  # what the user sets replaces the preset's width
+    assert experts("model.ffn.expert.d_ff=100", name="minimind-moe").rule is None
+    assert experts("model/ffn=moe", name="gpt2").d_ff == 2048
+    chosen = experts("model.ffn.expert.choice=gelu")
+    assert (chosen.choice, chosen.gated, chosen.d_ff) == ("gelu", False, 14336)
+    whole = experts("model.ffn.expert={choice: relu2, d_ff: 7, bias: true}")
+    assert (whole.choice, whole.d_ff, whole.bias) == ("relu2", 7, True)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "text"),
+    [
+        ("model.ffn.expert.dff=3", "model.ffn.expert.dff", "did you mean model.ffn.expert.d_ff"),
+        ("model.ffn.expert.n_experts=3", "model.ffn.expert.n_experts", "no such setting"),
+        ("model.ffn.expert.d_ff.x=3", "model.ffn.expert.d_ff", "nothing below it"),
+        ("model.ffn.expert=gelu", "model.ffn.expert", "did you mean model.ffn.expert.choice=gelu"),
+        ("model.ffn.expert.choice=glu", "model.ffn.expert.choice", "did you mean model.ffn.expert.choice=gelu"),
+        ("model.ffn.expert.limit=3", "model.ffn.expert.limit", "it is an option of swiglu_clamped"),
+        ("model.ffn.d_ff=3", "model.ffn.d_ff", "moe has no such option"),
+    ],
+)
+def test_a_wrong_option_of_an_experts_ffn(override, key, text):
+    with pytest.raises(ConfigError) as caught:
+        experts(override)
+    assert caught.value.key == key
+    assert text in str(caught.value)
+
+
+def test_experts_are_dropped_with_their_mixture():
+    model = copy.deepcopy(preset("mixtral-8x7b"))
+    model["ffn"]["choice"] = "swiglu"
+    assert [note.split(" = ")[0] for note in resolve(model).notes] == [
+        "dropped model.ffn.n_experts",
+        "dropped model.ffn.experts_per_token",
+        "dropped model.ffn.expert",
+    ]
+    with pytest.raises(ConfigError, match=r"model\.ffn\.expert: swiglu has no such option; it is an option of moe"):
+        archlab.load("minimind", "model.ffn.expert.d_ff=3")
+
+
+def test_a_layer_changes_one_option_of_its_experts():
+    layers = [{"ffn": {"expert": {"d_ff": 5}}}, {}]
+    spec = resolve(changed("mixtral-8x7b", layers=layers)).spec
+    assert [(layer.ffn.expert.d_ff, layer.ffn.expert.choice) for layer in spec.layers[:3]] == [
+        (5, "swiglu"),
+        (14336, "swiglu"),
+        (5, "swiglu"),
+    ]
+
+
+def test_what_is_typed_reaches_the_mixtures_and_not_the_dense_layers():
+    spec = archlab.load("deepseek-moe-16b", "model.ffn.expert.d_ff=100", "model.ffn.n_experts=32")
+    assert [layer.ffn.choice for layer in spec.layers[:3]] == ["swiglu", "moe", "moe"]
+    assert (spec.layers[0].ffn.d_ff, spec.layers[1].ffn.n_experts, spec.layers[1].ffn.expert.d_ff) == (10944, 32, 100)
+    assert spec.layers[1].ffn.shared_d_ff == 200
+
+
+def test_a_composition_describes_the_experts_and_the_usual_layer():
+    described = composition(archlab.load("deepseek-moe-16b"))
+    assert described["axes"]["ffn"]["expert"] == {
+        "choice": "swiglu",
+        "d_ff": 1408,
+        "rule": None,
+        "multiple": 64,
+        "bias": False,
+    }
+    assert described["layer_kinds"][0] == {"layers": [0], "axes": {"ffn": described["layer_kinds"][0]["axes"]["ffn"]}}
+    assert described["layer_kinds"][0]["axes"]["ffn"]["d_ff"] == 10944
 
 
 @pytest.mark.parametrize("axis", AXES)

@@ -38,6 +38,9 @@ def _parameter_figures(counts: Parameters) -> dict[str, Figure]:
     for part, count in counts.by_part.items():
         tied = "tied: the weight is the embedding's" if part == "lm_head" and counts.tied else "sum over the layers"
         figures[f"params.{part}"] = _exact(count, "parameters", tied)
+    if counts.ffn_detail.keys() - {"dense"}:
+        for role, count in counts.ffn_detail.items():
+            figures[f"params.ffn.{role}"] = _exact(count, "parameters", "of ffn")
     for kind in counts.by_layer:
         name = f"params.layers.{show_indices(kind.layers)}"
         figures[name] = _exact(kind.total, "parameters", f"{len(kind.layers)} layers of {kind.each:,} each")

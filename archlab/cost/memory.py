@@ -124,8 +124,7 @@ def _live_bytes(layer: LayerSpec, width: int, keys: int) -> int:
     branch += _mask_bytes(layer, width, keys)
     if attention.backend_used == "math":
         branch += _score_bytes(layer, width, keys)
-    middle = width * (ffn.n_up + 2) * ffn.d_ff  # up (and gate), the activation, and their product
-    return 2 * width * ffn.d_model + _norm_bytes(ffn.d_model, width) + max(branch, middle)
+    return 2 * width * ffn.d_model + _norm_bytes(ffn.d_model, width) + max(branch, width * ffn.middle_elements)
 
 
 def _kept_bytes(layer: LayerSpec, width: int, keys: int) -> int:
@@ -140,5 +139,5 @@ def _kept_bytes(layer: LayerSpec, width: int, keys: int) -> int:
         kept += _score_bytes(layer, width, keys)
     if dropout.attention:
         kept += 2 * _wide(width) * attention.n_heads * keys
-    kept += width * (ffn.d_model + (ffn.n_up + 2) * ffn.d_ff)
+    kept += width * (ffn.d_model + ffn.middle_elements)
     return kept + (width + 1) * ffn.d_model * sum(rate > 0 for rate in (dropout.residual, dropout.ffn))

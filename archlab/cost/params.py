@@ -17,12 +17,16 @@ DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameter counts of a model. `by_part` and `by_layer` each add up to `total`, with `outside` for the latter."""
+    """Parameter counts of a model. `by_part` and `by_layer` each add up to `total`, with `outside` for the latter.
+
+    ffn_detail: what `ffn` is made of: `dense`, `router`, `routed_experts`, `shared_experts`, as far as there are any.
+    """
 
     total: int
     active: int
     non_embedding: int
     by_part: dict[str, int]
+    ffn_detail: dict[str, int]
     by_layer: list[LayerParameters]
     outside: int
     tied: bool
@@ -60,13 +64,22 @@ def parameters(spec: DecoderSpec) -> Parameters:
     total = sum(by_part.values())
     return Parameters(
         total=total,
-        active=total,
+        active=total - sum(layer.ffn.idle_params * len(indices) for layer, indices in spec.layer_kinds),
         non_embedding=total - by_part["embedding"] - by_part["positions"],
         by_part=by_part,
+        ffn_detail=_ffn_detail(spec),
         by_layer=by_layer,
         outside=outside,
         tied=spec.head.tied,
     )
+
+
+def _ffn_detail(spec: DecoderSpec) -> dict[str, int]:
+    detail: dict[str, int] = {}
+    for layer, indices in spec.layer_kinds:
+        for role, count in layer.ffn.detail().items():
+            detail[role] = detail.get(role, 0) + count * len(indices)
+    return detail
 
 
 def layer_parameters(layer: LayerSpec) -> dict[str, int]:

@@ -13,7 +13,7 @@ from archlab.decoder.spec import DecoderSpec
 from archlab.errors import RequestError
 
 INIT_STD = 0.02
-RESIDUAL_OUTPUTS = ("attention.o.weight", "ffn.down.weight")
+RESIDUAL_OUTPUTS = ("attention.o.weight", "ffn.down.weight", "ffn.experts.down", "ffn.shared.down.weight")
 
 
 def build(
@@ -57,7 +57,7 @@ def init_weights(decoder: Decoder, seed: int = 0) -> None:
     """
     generator = torch.Generator(decoder.embedding.weight.device).manual_seed(seed)
     for name, parameter in decoder.named_parameters():
-        if parameter.dim() > 1:
+        if parameter.dim() > 1 and not name.endswith("bias"):  # experts' biases are stacked
             shrink = (2 * decoder.spec.n_layers) ** -0.5 if name.endswith(RESIDUAL_OUTPUTS) else 1.0
             parameter.normal_(0.0, INIT_STD * shrink, generator=generator)
         else:

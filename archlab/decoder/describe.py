@@ -10,18 +10,21 @@ from archlab.registry import choice
 
 
 def describe(spec: Spec) -> dict[str, Any]:
-    """A choice and its resolved options; constants that it fixes are left out."""
+    """A choice and its resolved options, blocks of options too; constants that it fixes are left out."""
     fixed = choice(spec.axis, spec.choice).fixed
     shown = {name: value for name, value in spec.options().items() if callable(fixed.get(name)) or name not in fixed}
-    return {"choice": spec.choice} | shown
+    parts = {name: describe(value) for name, value in shown.items() if isinstance(value, Spec)}
+    return {"choice": spec.choice} | shown | parts
 
 
 def composition(spec: DecoderSpec) -> dict[str, Any]:
     """The whole model: its sizes, its choice on each axis, and each kind of layer with what it changes.
 
-    axes: the model's own choices, by axis. layer_kinds: `layers` (indices) and the `axes` that differ from these.
+    axes: the model's own choices, by axis; of attention and FFN, those of most layers. layer_kinds: `layers` (indices)
+    and the `axes` that differ from these.
     """
-    axes = {axis: describe(part) for axis, part in spec.layers[0].axes().items()} | {"head": describe(spec.head)}
+    usual = max(spec.layer_kinds, key=lambda kind: len(kind[1]))[0]  # not the first: a dense layer before many MoE
+    axes = {axis: describe(part) for axis, part in usual.axes().items()} | {"head": describe(spec.head)}
     axes |= {axis: describe(getattr(spec, axis)) for axis in ("norm", "position", "dropout", "block")}
     kinds = []
     for layer, indices in spec.layer_kinds:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
-from archlab.errors import ConfigError, unknown_key
-from archlab.options import option, options_of, read_options
-from archlab.registry import AXES, Choice, choice, choices
+from archlab.errors import ConfigError, nearest, unknown_key
+from archlab.options import Option, Spec, option, options_of, read_options
+from archlab.registry import AXES, Choice, choice, choices, part_choices
 
 LAYER_AXES = ("norm", "attention", "position", "ffn", "dropout", "block")
 
@@ -51,6 +51,9 @@ class _Reader:
         """The spec of one axis from its config block."""
         chosen = choice(axis, block.get("choice"))
         values = self._keep(chosen, block, path, typed)
+        for name, opt in chosen.options.items():
+            if opt.part is not None:
+                values[name] = self._read_part(opt, values.get(name), f"{path}.{name}", _below(name, typed))
         try:
             options = read_options(chosen.spec, values, skip=chosen.fixed)
             chosen.apply_fixed(options)
@@ -58,19 +61,37 @@ class _Reader:
         except ConfigError as error:
             raise error.under(path) from None
 
+    def _read_part(self, opt: Option, block: Any, path: str, typed: Collection[str]) -> Spec:
+        """The spec that an option holds, from the block below it."""
+        assert opt.part is not None
+        axis, default = opt.part
+        known = part_choices(opt)
+        block = {} if block is None else block
+        if not isinstance(block, Mapping):
+            near = f"{path}.choice={block}" if isinstance(block, str) else None
+            raise ConfigError(path, f"{block!r} is not a block of options", value=block, nearest=near)
+        name = block.get("choice", default)
+        if not isinstance(name, str) or name not in known:
+            near = nearest(str(name), known)
+            spelled = f"{path}.choice={near}" if near else None
+            raise ConfigError(f"{path}.choice", f"no choice {name!r}", value=name, valid=known, nearest=spelled)
+        spec: Spec = self.read(axis, {**block, "choice": name}, path, typed)
+        return spec
+
     def _keep(self, chosen: Choice, block: Mapping[str, Any], path: str, typed: Collection[str]) -> dict[str, Any]:
         """The block's options that the choice has; the others are dropped with a note, or are an error."""
         known_somewhere = {name for other in choices(chosen.axis).values() for name in options_of(other.spec)}
         excluded = {opt.excludes for name, opt in chosen.options.items() if opt.excludes and name in typed}
+        set_by_user = {name.split(".")[0] for name in typed}
         kept = {}
         for key, value in block.items():
             if key == "choice":
                 continue
             if key not in known_somewhere:
                 raise unknown_key(key, chosen.options).under(path)
-            if key in chosen.options and (key in typed or key not in excluded):
+            if key in chosen.options and (key in set_by_user or key not in excluded):
                 kept[key] = value
-            elif key in typed:
+            elif key in set_by_user:
                 raise _typed_but_lacking(chosen, key, value).under(path)
             elif value is not None:
                 why = "replaced by what you set" if key in excluded else _lacks(chosen, key)
@@ -93,6 +114,34 @@ class _Reader:
             raise error.under(f"{path}.position") from None
         layer = LayerSpec(**parts)
         return self.layers.setdefault(layer, layer)
+
+
+def _below(name: str, typed: Collection[str]) -> set[str]:
+    """The typed keys below an option: `d_ff` of `expert.d_ff`."""
+    return {key.removeprefix(f"{name}.") for key in typed if key.startswith(f"{name}.")}
+
+
+def _keys(block: Mapping[str, Any]) -> set[str]:
+    """The keys that a block sets, dotted: `n_experts`, `expert`, `expert.d_ff`."""
+    nested = {f"{key}.{name}" for key, value in block.items() if isinstance(value, Mapping) for name in _keys(value)}
+    return {*map(str, block), *nested}
+
+
+def _merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with what `change` sets, block by block."""
+    merged = dict(base)
+    for key, value in change.items():
+        below = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
+        merged[key] = _merge(base[key], value) if below else value
+    return merged
+
+
+def _usable(axis: str, base: Mapping[str, Any], change: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a layer takes from the model's block: with a choice of its own, only the options that this one has."""
+    if "choice" not in change:
+        return base
+    options = choice(axis, change["choice"]).options
+    return {key: value for key, value in base.items() if key in options}
 
 
 def _lacks(chosen: Choice, key: str) -> str:
@@ -176,8 +225,8 @@ def _layers(
         repeat, changes = _entry(entry, path)
         merged, typed = {}, {}
         for axis in LAYER_AXES:
-            merged[axis] = {**blocks[axis], **changes.get(axis, {})}
-            typed[axis] = changes.get(axis, {}).keys() if axis in changes else typed_on[axis]
+            merged[axis] = _merge(_usable(axis, blocks[axis], changes.get(axis, {})), changes.get(axis, {}))
+            typed[axis] = _keys(changes[axis]) if axis in changes else typed_on[axis]
         layer = reader.layer(merged, path, typed)
         if layer.position.embeds and layer.position != base.position:
             problem = f"{layer.position.choice} is added to the input once, for all layers; set it on the model"

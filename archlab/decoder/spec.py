@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from archlab.components.attention.spec import Attention
 from archlab.components.block.spec import Block
 from archlab.components.dropout.spec import Dropout
-from archlab.components.ffn.spec import FeedForward
+from archlab.components.ffn.spec import FFN
 from archlab.components.head.spec import Head
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
@@ -26,7 +26,7 @@ class LayerSpec:
     norm: Norm
     position: Position
     attention: Attention
-    ffn: FeedForward
+    ffn: FFN
     dropout: Dropout
 
     @property

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from archlab.errors import ConfigError
+from archlab.options import Option
 from archlab.record import Figure, Record
 from archlab.registry import choice
 from archlab.report.grid import Cell, Column, Grid, heading, least_width, line, show, status_cell, transposed
@@ -21,6 +23,7 @@ AXES = ("attention", "position", "ffn", "norm", "block", "head", "dropout")
 
 TELLING = (
     *("n_heads", "n_kv_heads", "head_dim", "qk_norm", "window", "d_ff", "rule"),
+    *("n_experts", "experts_per_token", "expert", "n_shared", "scoring"),
     *("base", "factor", "original_context", "eps", "p", "n_outputs"),
 )
 """Options that come first, and are shown even at their default."""
@@ -71,13 +74,21 @@ def _composition(record: Record, console: Console) -> None:
 
 def telling_options(axis: str, described: Mapping[str, Any]) -> dict[str, Any]:
     """A choice's options worth a reader's time: the telling ones first, then what is not at its default."""
-    try:
+    known: Mapping[str, Option] = {}
+    with contextlib.suppress(ConfigError):  # a third party's choice, not installed here
         known = choice(axis, described["choice"]).options
-    except ConfigError:  # a third party's choice, not installed here
-        known = {}
-    options = {name: value for name, value in described.items() if name != "choice" and value is not None}
+    options = {name: _telling_part(known, name, value) for name, value in described.items() if value is not None}
+    options.pop("choice", None)
     kept = [name for name, value in options.items() if name not in known or value != known[name].default]
     return {name: options[name] for name in _ordered(options, TELLING) if name in TELLING or name in kept}
+
+
+def _telling_part(known: Mapping[str, Option], name: str, value: Any) -> Any:
+    """An option's value; of a block of options, its choice and the telling ones."""
+    opt = known.get(name)
+    if opt is None or opt.part is None:
+        return value
+    return {"choice": value["choice"]} | telling_options(opt.part[0], value)
 
 
 def _layer_kind(kind: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -30,6 +30,7 @@ SYMBOLS = {
     "r": "kv_rank",
     "v": "v_dim",
     "f": "d_ff",
+    "E": "n_experts",
     "w": "features normed",
     "V": "vocab_size",
     "C": "n_outputs",
@@ -102,6 +103,8 @@ def _default(opt: Option) -> str:
 
 def _values(opt: Option) -> str:
     """`none, head, full`; `true, false`; `whole number >= 1`."""
+    if opt.part is not None:
+        return f"choice and options of {opt.part[0]}"
     if opt.valid is not None:
         return ", ".join(value_text(value) for value in opt.valid)
     if bool in opt.types:

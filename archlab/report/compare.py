@@ -258,6 +258,17 @@ def _fixed(parts: dict[str, Any], key: str) -> Any:
     return None if callable(value) else value
 
 
+def _flatten_block(key: str, described: dict[str, Any]) -> dict[str, Any]:
+    """A choice's options by dotted key; of a block of options its choice too: `ffn.expert`, `ffn.expert.d_ff`."""
+    flat: dict[str, Any] = {}
+    for name, value in described.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{name}": value["choice"], **_flatten_block(f"{key}.{name}", value)}
+        elif name != "choice":
+            flat[f"{key}.{name}"] = value
+    return flat
+
+
 def _flatten(composition: dict[str, Any]) -> dict[str, Any]:
     """`d_model`, `attention` (the choice), `attention.n_heads`, and how many kinds of layer there are."""
     if not composition:
@@ -265,5 +276,5 @@ def _flatten(composition: dict[str, Any]) -> dict[str, Any]:
     flat = {name: value for name, value in composition.items() if name not in ("name", "axes", "layer_kinds")}
     for axis, described in composition["axes"].items():
         flat[axis] = described["choice"]
-        flat |= {f"{axis}.{name}": value for name, value in described.items() if name != "choice"}
+        flat |= _flatten_block(axis, described)
     return flat | {"layer kinds": len(composition["layer_kinds"])}

@@ -57,6 +57,9 @@ def value_text(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.0f}" if value == int(value) and 1000 <= abs(value) < 1e15 else f"{value:.6g}"
+    if isinstance(value, Mapping):
+        options = options_text({name: item for name, item in value.items() if name != "choice"})
+        return f"{clean(value.get('choice', ''))} ({options})"
     if isinstance(value, list | tuple):
         return f"[{', '.join(value_text(item) for item in value)}]"
     return clean(value)

@@ -19,6 +19,7 @@ from archlab.workload import Workload
 
 SIZES = {"d_model": 64, "n_layers": 3, "vocab_size": 211, "context": 128}
 HEADS = {"n_heads": 4, "n_kv_heads": 2}
+MIXTURE = {"choice": "moe", "expert": {"choice": "swiglu", "d_ff": 48}}
 COMPOSITIONS: dict[str, dict[str, Any]] = {
     "gqa": {"dropout": {"choice": "none"}},
     "gpt2-like": {"norm": {"choice": "layernorm"}, "ffn": {"choice": "gelu"}, "position": {"choice": "learned"}},
@@ -28,6 +29,9 @@ COMPOSITIONS: dict[str, dict[str, Any]] = {
     "sandwich": {"block": {"choice": "sandwich"}, "dropout": {"choice": "none"}},
     "dropout": {"dropout": {"choice": "all"}},
     "classes": {"head": {"choice": "classification"}},
+    "mixture": {"ffn": MIXTURE, "dropout": {"choice": "none"}},
+    "mixture of many": {"ffn": MIXTURE | {"n_experts": 64, "experts_per_token": 8}, "dropout": {"choice": "none"}},
+    "mixture and shared": {"ffn": MIXTURE | {"n_shared": 2, "shared_gate": True}, "dropout": {"choice": "all"}},
 }
 
 

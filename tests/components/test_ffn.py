@@ -10,7 +10,8 @@ import torch
 
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn import spec as specs
-from archlab.components.ffn.module import ACTIVATIONS, FeedForward
+from archlab.components.ffn.activation import ACTIVATIONS
+from archlab.components.ffn.module import FeedForward
 from archlab.options import read_options
 from archlab.registry import choice, choices, module_class
 
@@ -61,6 +62,10 @@ def test_swiglu_of_gate_and_up_3(gate: float, wanted: float) -> None:
 PLAIN = [name for name, chosen in choices("ffn").items() if chosen.spec is specs.FeedForward]
 
 
+def test_every_choice_is_tested() -> None:
+    assert {*PLAIN, "swiglu_clamped", "moe"} == set(choices("ffn"))
+
+
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("bias", [False, True])
 @torch.no_grad()
@@ -93,6 +98,27 @@ def test_the_clamped_gate_is_that_of_gpt_oss(limit: float) -> None:
     gate_up = module.gate_up(x)
     middle = theirs._apply_gate(torch.stack((gate_up[..., :5], gate_up[..., 5:]), -1).flatten(-2))
     assert torch.allclose(module(x), module.down(middle), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gate", "up", "wanted"),
+    [
+        (1.0, 2.0, 3 * 1 / (1 + math.exp(-1.702))),
+        (9.0, 2.0, 3 * 7 / (1 + math.exp(-1.702 * 7))),  # the gate is held at 7
+        (-9.0, 2.0, 3 * -9 / (1 + math.exp(1.702 * 9))),  # but from above only
+        (1.0, 9.0, 8 * 1 / (1 + math.exp(-1.702))),
+        (1.0, -9.0, -6 * 1 / (1 + math.exp(-1.702))),
+    ],
+)
+@torch.no_grad()
+def test_clamped_swiglu_by_hand(gate: float, up: float, wanted: float) -> None:
+    module = ffn("swiglu_clamped", d_ff=1, bias=True)
+    module.gate_up.weight.copy_(torch.tensor([[gate - 0.5], [up + 0.5]]))
+    module.gate_up.bias.copy_(torch.tensor([0.5, -0.5]))
+    module.down.weight.fill_(2.0)
+    module.down.bias.fill_(0.25)
+    given = module(torch.ones(1, 1, 1, dtype=torch.float64)).item()
+    assert given == pytest.approx(2 * wanted + 0.25, abs=1e-12)
 
 
 def test_dropout_follows_the_down_projection() -> None:

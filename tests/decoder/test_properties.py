@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,8 @@ from strategies import CONTEXT, specs, spread_weights
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from archlab.components.ffn.experts import Experts
+from archlab.components.ffn.module import MixtureOfExperts
 from archlab.cost.flops import flops
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import parameters
@@ -40,6 +44,13 @@ def with_backend(decoder: Decoder, backend: str) -> Decoder:
     return decoder
 
 
+def with_path(decoder: Decoder, path: str) -> Decoder:
+    for module in decoder.modules():
+        if isinstance(module, Experts):
+            module.path = path
+    return decoder
+
+
 @given(specs())
 @settings(max_examples=150)
 def test_parameters_on_paper_are_those_built(spec: DecoderSpec) -> None:
@@ -48,6 +59,18 @@ def test_parameters_on_paper_are_those_built(spec: DecoderSpec) -> None:
         decoder = build(spec, device=device)
         assert sum(p.numel() for p in decoder.parameters()) == paper.total
         assert parameters_by_part(decoder) == paper.by_part
+        assert used_by_one_token(decoder) == paper.active
+
+
+def used_by_one_token(decoder: Decoder) -> int:
+    """Parameters, of each stack of experts the share that a token is sent to."""
+    shares = {id(p): Fraction(1) for p in decoder.parameters()}
+    for layer in decoder.layers:
+        for stack in layer.ffn.experts.parameters() if isinstance(layer.ffn, MixtureOfExperts) else ():
+            shares[id(stack)] = Fraction(layer.ffn.router.spec.experts_per_token, len(stack))
+    used = sum(p.numel() * shares[id(p)] for p in decoder.parameters())
+    assert used == int(used)
+    return int(used)
 
 
 @given(specs(), st.integers(1, 3), st.integers(1, 40), st.sampled_from(["bf16", "fp16", "fp32", "fp64"]))
@@ -98,7 +121,7 @@ def chunked(sizes: list[int]) -> list[int]:
 @settings(max_examples=60)
 @torch.no_grad()
 def test_a_later_token_never_changes_an_earlier_logit(spec: DecoderSpec, first: int, backend: str) -> None:
-    decoder, ids = with_backend(float64(spec), backend), tokens(spec)
+    decoder, ids = with_path(with_backend(float64(spec), backend), "gathered"), tokens(spec)  # row by row: no rounding
     other = ids.clone()
     other[:, first:] = (ids[:, first:] + 1) % spec.vocab_size
     before, after = decoder(ids), decoder(other)
@@ -119,6 +142,16 @@ def test_eval_is_deterministic_at_any_dropout(spec: DecoderSpec) -> None:
 def test_the_fused_attention_is_the_explicit_one(spec: DecoderSpec) -> None:
     decoder, ids = float64(spec), tokens(spec)
     assert close(with_backend(decoder, "sdpa")(ids), with_backend(decoder, "math")(ids))
+
+
+@given(specs())
+@settings(max_examples=60)
+@torch.no_grad()
+def test_every_way_through_the_experts_is_the_same(spec: DecoderSpec) -> None:
+    decoder, ids = float64(spec), tokens(spec)
+    wanted = with_path(decoder, "looped")(ids)
+    for path in ("sorted", "gathered"):
+        assert close(with_path(decoder, path)(ids), wanted)
 
 
 @given(specs(task_heads=False))

@@ -20,13 +20,14 @@ from archlab.decoder.module import Decoder
 from archlab.decoder.resolve import resolve
 
 REFERENCES = Path(__file__).parents[1] / "data" / "references"
-NAMES = sorted(folder.name for folder in REFERENCES.iterdir())
+CONFIGS = {folder.name: json.loads((folder / "config.json").read_text()) for folder in REFERENCES.iterdir()}
+NAMES = sorted(name for name, config in CONFIGS.items() if config["model_type"] in MODELS and not config.get("use_moe"))
 TOLERANCE = {torch.float64: ("logits_f64", 1e-9), torch.float32: ("logits_f32", 1e-4)}
 
 
 def load(name: str, dtype: torch.dtype) -> tuple[Decoder, Tensor, Tensor, float]:
     """The model in eval mode, its ids [2, 24], the logits it must give [2, 24, 128], and how closely."""
-    config = json.loads((REFERENCES / name / "config.json").read_text())
+    config = CONFIGS[name]
     weights = load_file(REFERENCES / name / "model.safetensors")
     spec = resolve(MODELS[config["model_type"]](config)).spec
     decoder = build(spec, dtype=dtype)

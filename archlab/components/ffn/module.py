@@ -1,37 +1,18 @@
-"""The position-wise feed-forward network, plain or gated."""
+"""The feed-forward network, plain or gated, and a mixture of such networks."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import dataclasses
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn import spec as specs
+from archlab.components.ffn.activation import middle_of
+from archlab.components.ffn.experts import Experts
+from archlab.components.ffn.router import Router
 from archlab.components.linear import Linear
 from archlab.registry import implements
-
-
-def relu2(x: Tensor) -> Tensor:
-    """max(0, x)^2. So et al. 2021 (Primer)."""
-    return F.relu(x).square()
-
-
-def gelu_bloom(x: Tensor) -> Tensor:
-    """GELU by its tanh form, sqrt(2 / pi) cut to eight digits, as BLOOM was trained and transformers computes it."""
-    return 0.5 * x * (1 + (0.79788456 * x * (1 + 0.044715 * x * x)).tanh())
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
-    "gelu_bloom": gelu_bloom,
-    "silu": F.silu,
-    "relu2": relu2,
-}
 
 
 @implements(specs.FeedForward)
@@ -40,7 +21,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, spec: specs.FeedForward, dropout: Dropout) -> None:
         super().__init__()
-        self.act = ACTIVATIONS[spec.activation]
+        self.middle = middle_of(spec)
         self.gated = spec.gated
         if spec.gated:
             self.gate_up = Linear(spec.d_model, 2 * spec.d_ff, bias=spec.bias)
@@ -51,24 +32,33 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [B, n, d_model] -> [B, n, d_model]."""
-        return self.dropout(self.down(self._middle(x)))
-
-    def _middle(self, x: Tensor) -> Tensor:
-        if not self.gated:
-            return self.act(self.up(x))
-        gate, up = self.gate_up(x).chunk(2, -1)
-        return self.act(gate) * up
+        projected = self.gate_up(x) if self.gated else self.up(x)
+        return self.dropout(self.down(self.middle(projected)))
 
 
-@implements(specs.ClampedFeedForward)
-class ClampedFeedForward(FeedForward):
-    """down(g sigmoid(alpha g) (u + 1)), the gate g and up u clamped. OpenAI 2025 (gpt-oss)."""
+@implements(specs.MixtureOfExperts)
+class MixtureOfExperts(nn.Module):
+    """What the chosen experts give, weighted, plus what the shared ones give; dropout once, on the sum.
 
-    def __init__(self, spec: specs.ClampedFeedForward, dropout: Dropout) -> None:
-        super().__init__(spec, dropout)
-        self.limit, self.alpha = spec.limit, spec.alpha
+    router: who is chosen. experts: the routed ones, stacked. shared: the shared ones as one FeedForward.
+    """
 
-    def _middle(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up(x).chunk(2, -1)
-        gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
-        return gate * (self.alpha * gate).sigmoid() * (up + 1)
+    shared: FeedForward | None
+    shared_gate: Linear | None
+
+    def __init__(self, spec: specs.MixtureOfExperts, dropout: Dropout) -> None:
+        super().__init__()
+        self.router, self.experts = Router(spec), Experts(spec)
+        undropped = dataclasses.replace(dropout, ffn=0.0)
+        self.shared = FeedForward(spec.shared, undropped) if spec.shared is not None else None
+        self.shared_gate = Linear(spec.d_model, 1, bias=False) if spec.shared_gate else None
+        self.dropout = nn.Dropout(dropout.ffn)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, n, d_model] -> [B, n, d_model]."""
+        tokens = x.flatten(0, 1)
+        y = self.experts(tokens, *self.router(tokens)).view_as(x)
+        if self.shared is not None:
+            shared = self.shared(x)
+            y = y + (shared if self.shared_gate is None else self.shared_gate(x).sigmoid() * shared)
+        return self.dropout(y)

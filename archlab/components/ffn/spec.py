@@ -1,13 +1,14 @@
-"""The position-wise feed-forward network, plain or gated, and the rules that choose its width."""
+"""The feed-forward network on paper: plain or gated, the rules that choose its width, and a mixture of experts."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
 
 from archlab.errors import ConfigError
-from archlab.options import Spec, inherited, option
+from archlab.options import Spec, inherited, option, part
 from archlab.registry import register
 
 RULES = ("4x", "8/3", "pi")
@@ -25,10 +26,38 @@ def width_by_rule(rule: str, d_model: int, multiple: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedForward(Spec):
-    """down(act(up(x))), or down(act(gate(x)) * up(x)) when gated; no activation after `down`."""
+class FFN(Spec):
+    """What follows attention in a layer: each position by itself, [.., d_model] -> [.., d_model]."""
 
     d_model: int = inherited()
+
+    def params(self) -> dict[str, int]:
+        """Parameters by tensor."""
+        raise NotImplementedError
+
+    def detail(self) -> dict[str, int]:
+        """Parameters by role: `dense`, or `router`, `routed_experts` and `shared_experts`."""
+        raise NotImplementedError
+
+    @property
+    def idle_params(self) -> int:
+        """Parameters that one token does not use: the experts that it is not routed to."""
+        return 0
+
+    def flops(self, tokens: int) -> int:
+        """Matmul FLOPs over `tokens` positions, 2 a multiply-add."""
+        raise NotImplementedError
+
+    @property
+    def middle_elements(self) -> int:
+        """Elements a token that stand between the input and the output while it runs."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedForward(FFN):
+    """down(act(up(x))), or down(act(gate(x)) * up(x)) when gated; no activation after `down`."""
+
     d_ff: int = option(help="width of the middle", auto="by the rule", ge=1, excludes="rule")
     rule: str | None = option(
         help="how d_ff is chosen",
@@ -67,9 +96,16 @@ class FeedForward(Spec):
         weights = {"up": self.n_up * self.d_model * self.d_ff, "down": self.d_ff * self.d_model}
         return weights | ({"up_bias": self.n_up * self.d_ff, "down_bias": self.d_model} if self.bias else {})
 
+    def detail(self) -> dict[str, int]:
+        return {"dense": sum(self.params().values())}
+
     def flops(self, tokens: int) -> int:
-        """Matmul FLOPs over `tokens` positions, 2 a multiply-add."""
         return 2 * tokens * (self.n_up + 1) * self.d_model * self.d_ff
+
+    @property
+    def middle_elements(self) -> int:
+        """Up (and gate), the activation, and their product."""
+        return (self.n_up + 2) * self.d_ff
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +114,115 @@ class ClampedFeedForward(FeedForward):
 
     limit: float = option(7.0, "the gate is clamped to at most this, up to +- this", gt=0)
     alpha: float = option(1.702, "sharpness of the gate's sigmoid; 1.702 makes it about GELU", gt=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOfExperts(FFN):
+    """sum of w_i expert_i(x) over the chosen experts, plus what the shared experts give to every token.
+
+    A router gives each expert a score from W x; the highest are chosen. Shazeer et al. 2017; shared experts: Dai et
+    al. 2024 (DeepSeekMoE), section 3.2; choice limited to groups: DeepSeek-V2, section 2.1.2; a bias that balances the
+    load without a loss: Wang et al. 2024, and DeepSeek-V3, section 2.1.2. Shared experts side by side are one FFN.
+    """
+
+    n_experts: int = option(8, "routed experts", ge=1)
+    experts_per_token: int = option(2, "experts that each token is sent to", ge=1)
+    expert: FeedForward = part("ffn", "swiglu", "the FFN that each expert is")
+    n_shared: int = option(0, "shared experts, which every token passes", ge=0, excludes="shared_d_ff")
+    shared_d_ff: int = option(
+        help="width of the shared experts together, 0 for none",
+        auto="n_shared times the expert's d_ff",
+        ge=0,
+        excludes="n_shared",
+    )
+    shared_gate: bool = option(False, "sigmoid(w x) multiplies what the shared experts give (Qwen2-MoE)")
+    scoring: str = option("softmax", "from the router's logits to scores", valid=("softmax", "sigmoid"))
+    normalise: bool = option(True, "the chosen experts' weights add up to 1")
+    scaling: float = option(1.0, "multiplies the routed experts' weights", gt=0)
+    n_groups: int = option(1, "groups of neighbouring experts", ge=1)
+    groups_per_token: int = option(help="groups that a token may choose from", auto="all", ge=1)
+    group_score: str = option("max", "a group's score: its best expert's, or its best two's sum", valid=("max", "top2"))
+    balance_bias: bool = option(False, "a buffer added to the scores for the choice, not for the weights")
+    router_bias: bool = option(False, "a bias on the router's logits")
+
+    @classmethod
+    def derive(cls, values: dict[str, Any]) -> None:
+        values.setdefault("shared_d_ff", values["n_shared"] * values["expert"].d_ff)
+        values.setdefault("groups_per_token", values["n_groups"])
+
+    def check(self) -> None:
+        if self.n_shared and self.shared_d_ff != self.n_shared * self.expert.d_ff:
+            problem = f"{self.shared_d_ff} is given, but n_shared = {self.n_shared} gives"
+            problem += f" {self.n_shared * self.expert.d_ff}; set one of them"
+            raise ConfigError("shared_d_ff", problem, value=self.shared_d_ff)
+        if self.shared_gate and not self.shared_d_ff:
+            raise ConfigError("shared_gate", "there are no shared experts to gate; set n_shared or shared_d_ff")
+        self._check_groups()
+        self._check_most("experts_per_token", self.groups_per_token * self.group_size, "experts to choose from")
+
+    def _check_groups(self) -> None:
+        if self.n_experts % self.n_groups:
+            valid = [count for count in range(1, self.n_experts + 1) if self.n_experts % count == 0]
+            problem = f"{self.n_groups} does not divide n_experts = {self.n_experts}"
+            raise ConfigError("n_groups", problem, value=self.n_groups, valid=valid)
+        self._check_most("groups_per_token", self.n_groups, "groups")
+        if self.limited and self.group_score == "top2" and self.group_size < 2:
+            raise ConfigError("group_score", "top2 needs two experts or more in a group", value="top2", valid=("max",))
+
+    def _check_most(self, name: str, most: int, what: str) -> None:
+        value = getattr(self, name)
+        if value > most:
+            raise ConfigError(name, f"{value} is more than the {most} {what}", value=value)
+
+    @property
+    def group_size(self) -> int:
+        """Experts in a group."""
+        return self.n_experts // self.n_groups
+
+    @property
+    def limited(self) -> bool:
+        """Whether a token may not choose from all groups."""
+        return self.groups_per_token < self.n_groups
+
+    @property
+    def shared(self) -> FeedForward | None:
+        """The shared experts as the one FFN that they amount to, None where there are none."""
+        if not self.shared_d_ff:
+            return None
+        return dataclasses.replace(self.expert, d_ff=self.shared_d_ff, rule=None)
+
+    def params(self) -> dict[str, int]:
+        """Parameters by tensor: of the router, of all experts, of the shared ones, and of their gate."""
+        tensors = {"router": self.n_experts * self.d_model}
+        tensors |= {"router_bias": self.n_experts} if self.router_bias else {}
+        tensors |= {f"experts.{name}": self.n_experts * count for name, count in self.expert.params().items()}
+        if self.shared is not None:
+            tensors |= {f"shared.{name}": count for name, count in self.shared.params().items()}
+        return tensors | ({"shared.gate": self.d_model} if self.shared_gate else {})
+
+    def detail(self) -> dict[str, int]:
+        roles = {"router": 0, "experts": 0, "shared": 0}
+        for tensor, count in self.params().items():
+            roles[tensor.removesuffix("_bias").split(".")[0]] += count
+        named = {"routed_experts": roles["experts"], "router": roles["router"], "shared_experts": roles["shared"]}
+        return {role: count for role, count in named.items() if count}
+
+    @property
+    def idle_params(self) -> int:
+        return (self.n_experts - self.experts_per_token) * sum(self.expert.params().values())
+
+    def flops(self, tokens: int) -> int:
+        """Of the router, of the experts that a token is sent to, of the shared ones, and of their gate."""
+        count = 2 * tokens * self.d_model * (self.n_experts + self.shared_gate)
+        count += self.experts_per_token * self.expert.flops(tokens)
+        return count + (self.shared.flops(tokens) if self.shared is not None else 0)
+
+    @property
+    def middle_elements(self) -> int:
+        """Scores, the chosen experts with a copy of their input and output each, and the shared ones."""
+        chosen = self.experts_per_token * (self.expert.middle_elements + 4 * self.d_model)
+        shared = self.shared.middle_elements + 2 * self.d_model if self.shared is not None else 0
+        return 4 * self.n_experts + chosen + shared
 
 
 register(
@@ -108,3 +253,11 @@ for _name, _activation, _gated, _summary in (
         formula="3 d f" if _gated else "2 d f",
         fixed={"activation": _activation, "gated": _gated},
     )
+
+register(
+    "ffn",
+    "moe",
+    MixtureOfExperts,
+    summary="a router sends each token to a few of many experts",
+    formula="E d + E expert + shared",
+)
