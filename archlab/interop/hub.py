@@ -43,9 +43,7 @@ def load_config(path: str | Path) -> Imported:
         return Imported(file, model_type, model, resolve(model).spec)
     except ConfigError as error:
         place = f"{file}: {error.key}" if error.key else str(file)
-        raise ConfigError(
-            place, error.problem, value=error.value, valid=error.valid, nearest=error.nearest
-        ) from None
+        raise ConfigError(place, error.problem, value=error.value, valid=error.valid, nearest=error.nearest) from None
 
 
 def read_config(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -74,12 +74,14 @@ TABLES = ("*rotary_emb.inv_freq",)
 MASKS = ("*.attn.bias", "*.attn.masked_bias", "*.attention.bias", "*.attention.masked_bias", *TABLES)
 
 
-def llama_layout(*inside: Mapping[str, str | Held], ignored: tuple[str, ...] = TABLES, **more: Layout) -> Layout:
+def llama_layout(
+    *inside: Mapping[str, str | Held], ignored: tuple[str, ...] = TABLES, also: Layout | None = None
+) -> Layout:
     """Llama's names, with what else or what instead a layer has."""
     merged: dict[str, str | Held] = {**LLAMA_ATTENTION, **LLAMA_FFN, **LLAMA_NORMS}
     for part in inside:
         merged |= part
-    return Layout("model.", "layers", LLAMA_OUTSIDE, merged, ignored=ignored, **more)
+    return Layout("model.", "layers", LLAMA_OUTSIDE, merged, ignored=ignored, also=also)
 
 
 def experts(where: str, router: str, gate: str, up: str, down: str) -> dict[str, str | Held]:

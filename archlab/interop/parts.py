@@ -42,7 +42,7 @@ def heads(f: Fields, size: Model, n_heads: int, n_kv_heads: int | None = None, h
     count = f.whole("num_attention_heads", n_heads)
     kv_heads = f.whole("num_key_value_heads", n_kv_heads, null=count) or count
     width = f.whole("head_dim", head_dim, null=None) or head_size(size, count)
-    return attention(count, kv_heads, width)
+    return attention(size, count, kv_heads, width)
 
 
 def head_size(size: Model, n_heads: int) -> int:
@@ -53,16 +53,28 @@ def head_size(size: Model, n_heads: int) -> int:
     return int(size["d_model"]) // n_heads
 
 
-def attention(n_heads: int, n_kv_heads: int, head_dim: int) -> Block:
-    """mha, mqa or gqa, as the numbers say."""
+def attention(size: Model, n_heads: int, n_kv_heads: int, head_dim: int | None = None) -> Block:
+    """mha, mqa or gqa, as the numbers say; without head_dim, heads share the width."""
+    width = head_size(size, n_heads) if head_dim is None else head_dim
     if n_heads % n_kv_heads:
         problem = f"{n_kv_heads:,} does not divide num_attention_heads = {n_heads:,}"
         raise ConfigError("num_key_value_heads", problem, value=n_kv_heads)
-    block: Block = {"choice": "gqa", "n_heads": n_heads, "n_kv_heads": n_kv_heads, "head_dim": head_dim}
-    if n_kv_heads in (1, n_heads):
-        block["choice"] = "mha" if n_kv_heads == n_heads else "mqa"
-        del block["n_kv_heads"]
-    return block
+    kind = "mha" if n_kv_heads == n_heads else "mqa" if n_kv_heads == 1 else "gqa"
+    return {
+        "choice": kind,
+        "n_heads": n_heads,
+        **({"n_kv_heads": n_kv_heads} if kind == "gqa" else {}),
+        **({} if width * n_heads == size["d_model"] else {"head_dim": width}),
+    }
+
+
+def score_scale(scale: float, head_dim: int) -> Block:
+    """The attention's scale, where it is not the usual 1 / sqrt(head_dim)."""
+    return {} if scale == head_dim**-0.5 else {"scale": scale}
+
+
+def head_dim_of(size: Model, attention: Block) -> int:
+    return int(attention.get("head_dim") or size["d_model"] // attention["n_heads"])
 
 
 def biases(qkv: bool, output: bool) -> Block:
@@ -98,6 +110,12 @@ def ffn(f: Fields, d_ff: int, bias: bool = False, act: str = "silu") -> Block:
     return gated_ffn(activation(f, act), f.whole("intermediate_size", d_ff), bias)
 
 
+def d_ff_or_4x(f: Fields, size: Model) -> int:
+    """intermediate_size, four times the width where it is not given."""
+    width: int = f.whole("intermediate_size", None, null=None) or 4 * size["d_model"]
+    return width
+
+
 def rate(f: Fields, name: str, default: float = 0.0) -> float:
     """A dropout rate; null drops nothing."""
     value: float = f.number(name, default, null=0.0)
@@ -114,6 +132,11 @@ def dropout(embedding: float = 0.0, attention: float = 0.0, residual: float = 0.
         return {"choice": "classic", "p": residual}
     rates = {"embedding": embedding, "attention": attention, "residual": residual, "ffn": residual}
     return {"choice": "classic", "p": 0.0, **{place: r for place, r in rates.items() if r}}
+
+
+def classic_dropout(f: Fields, default: float = 0.0) -> Block:
+    """A rate for the embedding, for the attention and for the residual."""
+    return dropout(*(rate(f, f"{place}_dropout", default) for place in ("embedding", "attention", "residual")))
 
 
 def attention_dropout(f: Fields) -> Block:

@@ -124,7 +124,8 @@ def _llama3(scaling: Fields, f: Fields, size: Model) -> Block:
 
 def _longrope(scaling: Fields, f: Fields, size: Model) -> Block:
     original, factor = _stretch(scaling, f, size)
-    stretched = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 and original > 1 else 1.0
+    usual, stretched = (_longrope_factor(ratio, original) for ratio in (size["context"] / original, factor))
+    attention_factor = scaling.number("attention_factor", stretched, null=stretched)
     factors = {name: scaling.items(name, float) for name in ("short_factor", "long_factor")}
     for name, values in factors.items():
         if values is None:
@@ -132,9 +133,13 @@ def _longrope(scaling: Fields, f: Fields, size: Model) -> Block:
     lists = {name: [float(value) for value in values] for name, values in factors.items()}
     return {
         "original_context": original,
-        "attention_factor": scaling.number("attention_factor", stretched, null=stretched),
+        **({} if attention_factor == usual else {"attention_factor": attention_factor}),
         **lists,
     }
+
+
+def _longrope_factor(ratio: float, original: int) -> float:
+    return math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 and original > 1 else 1.0
 
 
 _READERS = {

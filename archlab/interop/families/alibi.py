@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from archlab.errors import ConfigError
 from archlab.interop.family import Family
-from archlab.interop.layout import MASKS, QKV, Layout, by_head, rows
+from archlab.interop.layout import MASKS, QKV, Held, Layout, by_head, rows
 from archlab.interop.parts import (
     Block,
     Model,
     activation,
     attention,
     biases,
+    d_ff_or_4x,
     dropout,
     head,
     head_size,
@@ -18,6 +19,7 @@ from archlab.interop.parts import (
     plain_ffn,
     pre_norm,
     rate,
+    score_scale,
     sizes,
 )
 from archlab.interop.reader import Fields, unmodelled
@@ -33,7 +35,7 @@ def bloom(f: Fields) -> Model:
         **size,
         "norm": layernorm(f),
         "position": {"choice": "alibi"},
-        "attention": {**attention(count, count, head_size(size, count)), **biases(True, True)},
+        "attention": {**attention(size, count, count), **biases(True, True)},
         "ffn": plain_ffn("gelu_tanh", 4 * size["d_model"], True),
         "dropout": dropout(0.0, rate(f, "attention_dropout"), rate(f, "residual_dropout")),
         "head": head(f, tied=True),
@@ -54,7 +56,7 @@ def mpt(f: Fields) -> Model:
         **size,
         "norm": layernorm(f, bias=False),
         "position": bias,
-        "attention": {**attention(count, count, width), **own},
+        "attention": {**attention(size, count, count), **own},
         "ffn": plain_ffn("gelu", 4 * size["d_model"], False),
         "dropout": dropout(rate(f, "embedding_dropout"), residual, residual),
         "head": head(f, tied=True),
@@ -69,14 +71,14 @@ def _mpt_attention(f: Fields, width: int) -> tuple[Block, Block, float]:
         f.only("alibi", True)
         for name in ("prefix_lm", "qk_ln", "attn_uses_sequence_id"):
             f.only(name, False)
-        scale = f.positive("softmax_scale", None) or width**-0.5
+        scale = score_scale(f.positive("softmax_scale", None) or width**-0.5, width)
         clip = f.positive("clip_qkv", None)
         slopes = {"choice": "alibi", "max_bias": f.positive("alibi_bias_max", 8.0)}
         dropped = rate(f, "attn_pdrop")
         f.finish({"attn_impl": "which kernel runs", "model_type": "empty"})
     except ConfigError as error:
         raise error.under("attn_config") from None
-    return {"scale": scale, **({} if clip is None else {"qkv_clip": clip})}, slopes, dropped
+    return {**scale, **({} if clip is None else {"qkv_clip": clip})}, slopes, dropped
 
 
 def falcon(f: Fields) -> Model:
@@ -92,8 +94,8 @@ def falcon(f: Fields) -> Model:
         **size,
         "norm": layernorm(f),
         "position": position,
-        "attention": {**attention(count, _falcon_kv_heads(f, count, new), width), **biases(bias, bias)},
-        "ffn": plain_ffn(activation(f, "gelu"), f.whole("intermediate_size", None, null=None) or 4 * size["d_model"], bias),
+        "attention": {**attention(size, count, _falcon_kv_heads(f, count, new)), **biases(bias, bias)},
+        "ffn": plain_ffn(activation(f, "gelu"), d_ff_or_4x(f, size), bias),
         "dropout": dropout(0.0, rate(f, "attention_dropout"), rate(f, "residual_dropout")),
         "head": head(f, tied=True),
         "block": _falcon_block(f, new),
@@ -124,7 +126,7 @@ def _falcon_block(f: Fields, new: bool) -> Block:
     return {"choice": "parallel", "n_norms": norms}
 
 
-BLOOM_INSIDE = {
+BLOOM_INSIDE: dict[str, str | Held] = {
     "self_attention.query_key_value": by_head(*QKV),
     "self_attention.dense": "attention.o",
     "mlp.dense_h_to_4h": "ffn.up",
@@ -151,7 +153,7 @@ MPT = Layout(
         "norm_2": "ffn_norm",
     },
 )
-_TWO_NORMS = {**BLOOM_INSIDE, "ln_attn": "attention_norm", "ln_mlp": "ffn_norm"}
+_TWO_NORMS: dict[str, str | Held] = {**BLOOM_INSIDE, "ln_attn": "attention_norm", "ln_mlp": "ffn_norm"}
 del _TWO_NORMS["input_layernorm"], _TWO_NORMS["post_attention_layernorm"]
 FALCON = Layout(
     "transformer.",
@@ -177,26 +179,43 @@ FAMILIES = (
         bloom,
         BLOOM,
         _MEGATRON,
-        {**_SPELLING, "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
-         "max_position_embeddings": "seq_length"},
+        {
+            **_SPELLING,
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "max_position_embeddings": "seq_length",
+        },
     ),
     Family(
         "mpt",
         "MptForCausalLM",
         mpt,
         MPT,
-        {"learned_pos_emb": "ALiBi takes its place", "resid_pdrop": "attn_pdrop is what is read",
-         "tokenizer_name": "the tokenizer", "verbose": "what is printed"},
-        {"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
-         "max_position_embeddings": "max_seq_len", "layer_norm_eps": "layer_norm_epsilon",
-         "embedding_dropout": "emb_pdrop"},
+        {
+            "learned_pos_emb": "ALiBi takes its place",
+            "resid_pdrop": "attn_pdrop is what is read",
+            "tokenizer_name": "the tokenizer",
+            "verbose": "what is printed",
+        },
+        {
+            "hidden_size": "d_model",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "max_position_embeddings": "max_seq_len",
+            "layer_norm_eps": "layer_norm_epsilon",
+            "embedding_dropout": "emb_pdrop",
+        },
     ),
     Family(
         "falcon",
         "FalconForCausalLM",
         falcon,
         FALCON,
-        spelling={**_SPELLING, "num_key_value_heads": "num_kv_heads", "intermediate_size": "ffn_hidden_size",
-                  "hidden_act": "activation"},
+        spelling={
+            **_SPELLING,
+            "num_key_value_heads": "num_kv_heads",
+            "intermediate_size": "ffn_hidden_size",
+            "hidden_act": "activation",
+        },
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from archlab.interop.families.moe import mixture
 from archlab.interop.family import Family
 from archlab.interop.layout import moe_layout
 from archlab.interop.parts import (
@@ -24,8 +25,6 @@ from archlab.interop.parts import (
 )
 from archlab.interop.reader import REQUIRED, Fields
 from archlab.interop.rope import rope, yarn_score_scale
-
-from archlab.interop.families.moe import mixture
 
 LATENT_EPS = 1e-6
 """The eps of the norms over the latents, whatever rms_norm_eps says."""
@@ -103,8 +102,9 @@ def _groups(f: Fields, n_groups: int | None, per_token: int | None) -> Block:
 
 def deepseek_v2(f: Fields) -> Model:
     size = sizes(f, d_model=4096, n_layers=32, vocab_size=102400, context=2048)
-    for name, only in {"scoring_func": "softmax", "norm_topk_prob": False, "mlp_bias": False, "moe_layer_freq": 1}.items():
+    for name, only in {"scoring_func": "softmax", "norm_topk_prob": False, "moe_layer_freq": 1}.items():
         f.only(name, only)
+    f.only("mlp_bias", False)
     greedy = f.word("topk_method", ("greedy", "group_limited_greedy"), "greedy") == "greedy"
     groups = _groups(f, None, None)
     position = rope(f, size, layout="interleaved")
@@ -157,14 +157,15 @@ SHARED = {
     "mlp.gate.e_score_correction_bias": "ffn.router.balance_bias",
 }
 _MTP = "layers that predict further tokens stand beside the decoder"
+_SPELLING = {"num_experts": "n_routed_experts"}
 FAMILIES = (
-    Family("deepseek", "DeepseekForCausalLM", deepseek, moe_layout(SHARED), spelling={"num_experts": "n_routed_experts"}),
+    Family("deepseek", "DeepseekForCausalLM", deepseek, moe_layout(SHARED), spelling=_SPELLING),
     Family(
         "deepseek_v2",
         "DeepseekV2ForCausalLM",
         deepseek_v2,
         moe_layout(LATENT, SHARED),
-        spelling={"num_experts": "n_routed_experts"},
+        spelling=_SPELLING,
     ),
     Family(
         "deepseek_v3",
@@ -172,6 +173,6 @@ FAMILIES = (
         deepseek_v3,
         moe_layout(LATENT, SHARED),
         {"num_nextn_predict_layers": _MTP, "num_mtp_layers": _MTP},
-        {"num_experts": "n_routed_experts"},
+        _SPELLING,
     ),
 )

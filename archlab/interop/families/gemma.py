@@ -12,10 +12,12 @@ from archlab.interop.parts import (
     biases,
     gated_ffn,
     head,
+    head_dim_of,
     heads,
     layered,
     pre_norm,
     rmsnorm,
+    score_scale,
     sizes,
 )
 from archlab.interop.reader import Fields
@@ -55,12 +57,13 @@ def _later(f: Fields, size: Model, score_cap: float | None, logit_cap: float | N
     """What Gemma 2 and 3 share: four norms a layer, a scale of its own, caps."""
     act = f.word("hidden_activation", tuple(PLAIN), "gelu_pytorch_tanh")
     f.only("hidden_act", act, None)
-    scale = f.positive("query_pre_attn_scalar", 256.0) ** -0.5
+    own = _attention(f, size, 8, 4)
+    scale = score_scale(f.positive("query_pre_attn_scalar", 256.0) ** -0.5, head_dim_of(size, own))
     caps = {"logit_cap": cap} if (cap := f.positive("attn_logit_softcapping", score_cap)) else {}
     last = {"logit_cap": cap} if (cap := f.positive("final_logit_softcapping", logit_cap)) else {}
     return {
         **_shared(f, size, act, 9216),
-        "attention": {**_attention(f, size, 8, 4), "scale": scale, **caps},
+        "attention": {**own, **scale, **caps},
         "head": head(f, tied=True, **last),
         "block": {"choice": "sandwich", "embedding_scale": size["d_model"] ** 0.5},
     }

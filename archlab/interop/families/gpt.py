@@ -9,6 +9,8 @@ from archlab.interop.parts import (
     activation,
     attention,
     biases,
+    classic_dropout,
+    d_ff_or_4x,
     dropout,
     exact_fraction,
     head,
@@ -18,6 +20,7 @@ from archlab.interop.parts import (
     plain_ffn,
     pre_norm,
     rate,
+    score_scale,
     sizes,
 )
 from archlab.interop.reader import Fields
@@ -33,8 +36,8 @@ def gpt2(f: Fields) -> Model:
         **size,
         "norm": layernorm(f),
         "position": {"choice": "learned"},
-        "attention": {**attention(count, count, width), **biases(True, True), "scale": scale},
-        "ffn": plain_ffn(activation(f, "gelu_new"), d_ff(f, size), True),
+        "attention": {**attention(size, count, count), **biases(True, True), **score_scale(scale, width)},
+        "ffn": plain_ffn(activation(f, "gelu_new"), d_ff_or_4x(f, size), True),
         "dropout": classic_dropout(f, 0.1),
         "head": head(f, tied=True),
         "block": pre_norm(),
@@ -42,16 +45,6 @@ def gpt2(f: Fields) -> Model:
     if not f.flag("scale_attn_by_inverse_layer_idx", False):
         return model
     return layered(model, [{"attention": {"scale": scale / (i + 1)}} for i in range(size["n_layers"])])
-
-
-def d_ff(f: Fields, size: Model) -> int:
-    """intermediate_size, four times the width where it is not given."""
-    width: int = f.whole("intermediate_size", None, null=None) or 4 * size["d_model"]
-    return width
-
-
-def classic_dropout(f: Fields, default: float = 0.0) -> Model:
-    return dropout(*(rate(f, f"{place}_dropout", default) for place in ("embedding", "attention", "residual")))
 
 
 def gptj(f: Fields) -> Model:
@@ -63,8 +56,8 @@ def gptj(f: Fields) -> Model:
         **size,
         "norm": layernorm(f),
         "position": {"choice": "rope", "layout": "interleaved", "fraction": exact_fraction(rotated, width)},
-        "attention": attention(count, count, width),
-        "ffn": plain_ffn(activation(f, "gelu_new"), d_ff(f, size), True),
+        "attention": attention(size, count, count),
+        "ffn": plain_ffn(activation(f, "gelu_new"), d_ff_or_4x(f, size), True),
         "dropout": classic_dropout(f),
         "head": head(f, tied=False, bias=True),
         "block": {"choice": "parallel", "n_norms": 1},
@@ -81,7 +74,7 @@ def gpt_neox(f: Fields) -> Model:
         **size,
         "norm": layernorm(f),
         "position": rope(f, size, fraction=0.25),
-        "attention": {**attention(count, count, head_size(size, count)), **biases(bias, bias)},
+        "attention": {**attention(size, count, count), **biases(bias, bias)},
         "ffn": plain_ffn(activation(f, "gelu"), f.whole("intermediate_size", 24576), True),
         "dropout": dropout(residual, rate(f, "attention_dropout"), residual),
         "head": head(f, tied=False),
@@ -102,7 +95,7 @@ def opt(f: Fields) -> Model:
         **size,
         "norm": {"choice": "layernorm", "eps": 1e-5, **({} if affine else {"weight": False, "bias": False})},
         "position": {"choice": "learned", "offset": 2},
-        "attention": {**attention(count, count, head_size(size, count)), **biases(bias, bias)},
+        "attention": {**attention(size, count, count), **biases(bias, bias)},
         "ffn": plain_ffn(act, f.whole("intermediate_size", 3072), bias),
         "dropout": dropout(0.0, rate(f, "attention_dropout"), rate(f, "residual_dropout", 0.1)),
         "head": head(f, tied=True),
@@ -186,11 +179,21 @@ FAMILIES = (
     Family("gpt2", "GPT2LMHeadModel", gpt2, GPT2, _MASK, _N),
     Family("gptj", "GPTJForCausalLM", gptj, GPTJ, _MASK, _N),
     Family(
-        "gpt_neox", "GPTNeoXForCausalLM", gpt_neox, NEOX, spelling={"rope_theta": "rotary_emb_base",
-        "partial_rotary_factor": "rotary_pct", "residual_dropout": "hidden_dropout"}
+        "gpt_neox",
+        "GPTNeoXForCausalLM",
+        gpt_neox,
+        NEOX,
+        spelling={
+            "rope_theta": "rotary_emb_base",
+            "partial_rotary_factor": "rotary_pct",
+            "residual_dropout": "hidden_dropout",
+        },
     ),
     Family(
-        "opt", "OPTForCausalLM", opt, OPT, spelling={"intermediate_size": "ffn_dim",
-        "hidden_act": "activation_function", "residual_dropout": "dropout"}
+        "opt",
+        "OPTForCausalLM",
+        opt,
+        OPT,
+        spelling={"intermediate_size": "ffn_dim", "hidden_act": "activation_function", "residual_dropout": "dropout"},
     ),
 )

@@ -12,10 +12,12 @@ from archlab.interop.parts import (
     biases,
     ffn,
     head,
+    head_dim_of,
     heads,
     layered,
     pre_norm,
     rmsnorm,
+    score_scale,
     sizes,
 )
 from archlab.interop.reader import Fields
@@ -77,25 +79,27 @@ def qwen(f: Fields, size: Model, attention: Block) -> Model:
     }
     window = qwen_window(f)
     first = f.whole("max_window_layers", 28, ge=0)
-    default = ["full_attention" if window is None or i < first else "sliding_attention" for i in range(size["n_layers"])]
+    slides = [window is not None and i >= first for i in range(size["n_layers"])]
+    default = ["sliding_attention" if s else "full_attention" for s in slides]
     return layered(model, windows(layer_types(f, size, default), window))
 
 
 def qwen_window(f: Fields) -> int | None:
     """The window, None unless use_sliding_window says that it is used."""
-    window: int | None = f.whole("sliding_window", 4096, null=None)
-    return window if f.flag("use_sliding_window", False) else None
+    window: int | None = f.whole("sliding_window", 4096, null=None, ge=0)
+    return window or None if f.flag("use_sliding_window", False) else None
 
 
 def granite(f: Fields) -> Model:
     size = sizes(f, d_model=4096, n_layers=32, vocab_size=32000, context=2048)
     bias = f.flag("attention_bias", False)
-    scale = f.positive("attention_multiplier", 1.0)
+    own = heads(f, size, 32)
+    scale = score_scale(f.positive("attention_multiplier", 1.0), head_dim_of(size, own))
     return {
         **size,
         "norm": rmsnorm(f, 1e-6),
         "position": rope(f, size),
-        "attention": {**heads(f, size, 32), **biases(bias, bias), "scale": scale},
+        "attention": {**own, **biases(bias, bias), **scale},
         "ffn": ffn(f, 11008, f.flag("mlp_bias", False)),
         "dropout": attention_dropout(f),
         "head": head(f, tied=False, logit_scale=1 / f.positive("logits_scaling", 1.0)),

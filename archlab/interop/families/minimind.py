@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from archlab.interop.families.moe import mixture
 from archlab.interop.family import Family
 from archlab.interop.layout import moe_layout
 from archlab.interop.parts import (
@@ -21,8 +22,6 @@ from archlab.interop.parts import (
 )
 from archlab.interop.reader import Fields
 from archlab.interop.rope import rope
-
-from archlab.interop.families.moe import mixture
 
 YARN = {
     "rope_type": "yarn",
@@ -72,4 +71,6 @@ def _rope(f: Fields, size: Model) -> Block:
     return rope(scaled, size, 1e6)
 
 
-FAMILIES = (Family("minimind", "MiniMindForCausalLM", minimind, moe_layout(), spelling={"residual_dropout": "dropout"}),)
+FAMILIES = (
+    Family("minimind", "MiniMindForCausalLM", minimind, moe_layout(), spelling={"residual_dropout": "dropout"}),
+)

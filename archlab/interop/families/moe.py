@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from archlab.errors import ConfigError
+from archlab.interop.families.llama import qwen_window
 from archlab.interop.family import Family
 from archlab.interop.layout import experts, llama_layout, moe_layout, stacked
 from archlab.interop.parts import (
@@ -25,8 +26,6 @@ from archlab.interop.parts import (
 )
 from archlab.interop.reader import Fields
 from archlab.interop.rope import layer_types, one_window, rope, windows
-
-from archlab.interop.families.llama import qwen_window
 
 
 def mixture(f: Fields, expert: Block, n_experts: int, per_token: int, **more: Any) -> Block:
@@ -62,7 +61,9 @@ def qwen2_moe(f: Fields) -> Model:
     model = {
         **_qwen(f, size),
         "attention": {**heads(f, size, 16, 16), **biases(f.flag("qkv_bias", True), False)},
-        "ffn": mixture(f, expert, 60, 4, normalise=f.flag("norm_topk_prob", False), shared_d_ff=shared, shared_gate=True),
+        "ffn": mixture(
+            f, expert, 60, 4, normalise=f.flag("norm_topk_prob", False), shared_d_ff=shared, shared_gate=True
+        ),
     }
     window = qwen_window(f)
     until = f.whole("max_window_layers", 28, ge=0)

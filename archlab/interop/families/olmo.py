@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from archlab.interop.families.moe import mixture
 from archlab.interop.family import Family
 from archlab.interop.layout import llama_layout, moe_layout
 from archlab.interop.parts import (
@@ -18,8 +19,6 @@ from archlab.interop.parts import (
 )
 from archlab.interop.reader import Fields
 from archlab.interop.rope import rope
-
-from archlab.interop.families.moe import mixture
 
 
 def _attention(f: Fields, size: Model, n_heads: int) -> Block:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from archlab.interop.family import Family
 from archlab.interop.layout import GATE_UP, QKV, TABLES, Layout, llama_layout, rows
 from archlab.interop.parts import (
-    Block,
     Model,
     activation,
     attention,
     attention_dropout,
     biases,
+    classic_dropout,
     dropout,
     ffn,
     head,
-    head_size,
     heads,
     layered,
     layernorm,
@@ -28,10 +27,6 @@ from archlab.interop.reader import Fields
 from archlab.interop.rope import one_window, rope
 
 
-def _rates(f: Fields) -> Block:
-    return dropout(*(rate(f, f"{place}_dropout") for place in ("embedding", "attention", "residual")))
-
-
 def phi(f: Fields) -> Model:
     size = sizes(f, d_model=2048, n_layers=24, vocab_size=51200, context=2048)
     normed = {"qk_norm": "head"} if f.flag("qk_layernorm", False) else {}
@@ -41,7 +36,7 @@ def phi(f: Fields) -> Model:
         "position": rope(f, size, fraction=0.5),
         "attention": {**heads(f, size, 32), **biases(True, True), **normed},
         "ffn": plain_ffn(activation(f, "gelu_new"), f.whole("intermediate_size", 8192), True),
-        "dropout": _rates(f),
+        "dropout": classic_dropout(f),
         "head": head(f, tied=False, bias=True),
         "block": {"choice": "parallel", "n_norms": 1},
     }
@@ -56,7 +51,7 @@ def phi3(f: Fields) -> Model:
         "position": rope(_phi3_dialect(f), size, fraction=1.0),
         "attention": heads(f, size, 32),
         "ffn": ffn(f, 8192),
-        "dropout": _rates(f),
+        "dropout": classic_dropout(f),
         "head": head(f, tied=False),
         "block": pre_norm(),
     }
@@ -87,7 +82,7 @@ def stablelm(f: Fields) -> Model:
         **size,
         "norm": layernorm(f),
         "position": rope(f, size, fraction=0.25),
-        "attention": {**attention(count, kv_heads, head_size(size, count)), **biases(bias, False)},
+        "attention": {**attention(size, count, kv_heads), **biases(bias, False)},
         "ffn": ffn(f, 6912),
         "dropout": dropout(0.0, rate(f, "attention_dropout"), residual),
         "head": head(f, tied=False),
@@ -106,7 +101,7 @@ def starcoder2(f: Fields) -> Model:
         "position": rope(f, size),
         "attention": {**heads(f, size, 24, 2), **biases(bias, bias)},
         "ffn": plain_ffn(activation(f, "gelu_pytorch_tanh"), f.whole("intermediate_size", 12288), bias),
-        "dropout": _rates(f),
+        "dropout": classic_dropout(f),
         "head": head(f, tied=True),
         "block": pre_norm(),
     }
@@ -151,7 +146,9 @@ STARCODER2 = llama_layout({"mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down"})
 FAMILIES = (
     Family("phi", "PhiForCausalLM", phi, PHI, spelling={"residual_dropout": "resid_pdrop"}),
     Family("phi3", "Phi3ForCausalLM", phi3, PHI3, spelling={"residual_dropout": "resid_pdrop"}),
-    Family("stablelm", "StableLmForCausalLM", stablelm, llama_layout(), spelling={"residual_dropout": "hidden_dropout"}),
+    Family(
+        "stablelm", "StableLmForCausalLM", stablelm, llama_layout(), spelling={"residual_dropout": "hidden_dropout"}
+    ),
     Family("starcoder2", "Starcoder2ForCausalLM", starcoder2, STARCODER2, spelling={"layer_norm_eps": "norm_epsilon"}),
     Family("cohere", "CohereForCausalLM", cohere, llama_layout()),
 )
