@@ -1,11 +1,15 @@
-"""What an import says of itself: the file, and the exact size of the model in it."""
+"""The two texts that interop hands out: a preset to edit, and a config.json."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import parameters
 from archlab.decoder.spec import DecoderSpec
-from archlab.interop.hub import Imported
+from archlab.interop.export import export
+from archlab.interop.hub import load_config
 from archlab.interop.yaml_text import to_yaml
 
 
@@ -17,8 +21,16 @@ def summary(spec: DecoderSpec) -> str:
     return f"{counts.total:,} parameters{active}; KV cache {cache:,} B a token in bf16"
 
 
-def preset_text(found: Imported) -> str:
-    """The import as the YAML of a preset."""
-    source = found.model["about"] or found.model["name"]
+def import_preset(path: str | Path, output: str | Path | None = None) -> tuple[str, str]:
+    """A config.json as the YAML of a preset, and what it is in a line. output: the file that it is for names it."""
+    found = load_config(path)
+    name = found.model["name"] if output is None else Path(output).stem
+    source = found.model["about"] or name
     header = f"{source}: imported from its config.json (model_type {found.model_type}).\n{summary(found.spec)}."
-    return to_yaml(found.model, header)
+    return to_yaml({**found.model, "name": name}, header), f"{found.model_type}, {summary(found.spec)}"
+
+
+def export_config(spec: DecoderSpec) -> tuple[str, str]:
+    """The config.json of a spec, and what it is in a line."""
+    config = export(spec)
+    return json.dumps(config, indent=2) + "\n", f"{config['model_type']}, {summary(spec)}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import ConfigError
+from archlab.errors import ConfigError, RequestError
 from archlab.interop.families import family
 from archlab.interop.reader import FILE, Fields, find_config, read_json, show
 
@@ -28,6 +28,26 @@ class Imported:
 def is_config(body: Any) -> bool:
     """Whether a JSON document is a Hugging Face config rather than one of archlab's."""
     return isinstance(body, Mapping) and ("model_type" in body or "architectures" in body)
+
+
+def find_import(path: Path) -> Imported | None:
+    """The import behind a path that is a config.json, a folder with one, or another JSON file that holds one.
+
+    None for whatever is something else: a run folder, a record, a YAML. Raises as `load_config` does.
+    """
+    if path.is_dir():
+        run = any((path / name).is_file() for name in ("record.json", "config.yaml"))
+        return load_config(path) if (path / FILE).exists() and not run else None
+    if path.name == FILE:
+        return load_config(path)
+    return load_config(path) if path.suffix == ".json" and _holds_config(path) else None
+
+
+def _holds_config(file: Path) -> bool:
+    try:
+        return is_config(read_json(file))
+    except RequestError:
+        return False
 
 
 def load_config(path: str | Path) -> Imported:

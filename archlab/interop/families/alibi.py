@@ -48,8 +48,9 @@ def mpt(f: Fields) -> Model:
     size = sizes(f, d_model=2048, n_layers=24, vocab_size=50368, context=2048)
     count = f.whole("num_attention_heads", 16)
     width = head_size(size, count)
-    for name, only in {"expansion_ratio": 4, "no_bias": True, "logit_scale": None}.items():
-        f.only(name, only)
+    f.only("expansion_ratio", 4)
+    f.only("no_bias", True)
+    f.only("logit_scale", None, 1, 1.0)
     f.only("norm_type", "low_precision_layernorm", "layernorm")
     own, bias, residual = _mpt_attention(f.block("attn_config") or Fields({}), width)
     return {
