@@ -7,7 +7,9 @@ way either side fuses it. `weights.py` turns a layout into copies between tensor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from archlab.decoder.spec import DecoderSpec
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Layout:
 
     prefix: of the trunk; files without it are read too. outside: hub module to component, below the prefix. inside:
     the same within a layer, `layers` says where; `{e}` stands for the number of an expert. head: the module of an
-    untied head. ignored: patterns of names that hold nothing of the model: masks, tables, extra prediction layers.
+    untied head. ignored: patterns of names that hold nothing of the model: masks, tables, layers from {n} = n_layers on.
+    also: another way in which the family names its tensors. n_norms: only for parallel blocks of so many norms.
     """
 
     prefix: str
@@ -53,7 +56,12 @@ class Layout:
     inside: Mapping[str, str | Held]
     head: str = "lm_head"
     ignored: tuple[str, ...] = ()
-    also: Layout | None = field(default=None)
+    also: Layout | None = None
+    n_norms: int | None = None
+
+    def fits(self, spec: DecoderSpec) -> bool:
+        """Whether these names are meant for this model's parallel block."""
+        return self.n_norms is None or self.n_norms == getattr(spec.block, "n_norms", 0)
 
 
 QKV = ("attention.q", "attention.k", "attention.v")

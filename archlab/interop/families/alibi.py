@@ -160,9 +160,10 @@ FALCON = Layout(
     "transformer.",
     "h",
     BLOOM_OUTSIDE,
-    BLOOM_INSIDE,
+    _TWO_NORMS,
     ignored=MASKS,
-    also=Layout("transformer.", "h", BLOOM_OUTSIDE, _TWO_NORMS, ignored=MASKS),
+    n_norms=2,
+    also=Layout("transformer.", "h", BLOOM_OUTSIDE, BLOOM_INSIDE, ignored=MASKS),
 )
 _MEGATRON = {
     "offset_alibi": "for padding",

@@ -6,7 +6,7 @@ from typing import Any
 
 from archlab.interop.families.moe import mixture
 from archlab.interop.family import Family
-from archlab.interop.layout import moe_layout
+from archlab.interop.layout import TABLES, moe_layout
 from archlab.interop.parts import (
     MAX_EXPERTS,
     Block,
@@ -89,7 +89,8 @@ def _latent(f: Fields, n_heads: int, position: Block) -> Block:
         "rope_dim": rotated,
         "v_dim": f.whole("v_head_dim", 128),
         **({} if more == 1 else {"scale": (nope + rotated) ** -0.5 * more}),
-        **({"bias": True} if bias else {}),
+        **({"bias": True, "o_bias": True} if bias else {}),
+        **({} if f.number("rms_norm_eps", LATENT_EPS) == LATENT_EPS else {"latent_eps": LATENT_EPS}),
     }
 
 
@@ -171,7 +172,7 @@ FAMILIES = (
         "deepseek_v3",
         "DeepseekV3ForCausalLM",
         deepseek_v3,
-        moe_layout(LATENT, SHARED),
+        moe_layout(LATENT, SHARED, ignored=(*TABLES, "model.layers.{n}.*")),
         {"num_nextn_predict_layers": _MTP, "num_mtp_layers": _MTP},
         _SPELLING,
     ),

@@ -75,14 +75,15 @@ def stablelm(f: Fields) -> Model:
     size = sizes(f, d_model=2560, n_layers=32, vocab_size=50304, context=4096)
     count = f.whole("num_attention_heads", 32)
     kv_heads = f.whole("num_key_value_heads", 32, null=count)
-    f.only("qk_layernorm", False)
+    # each head has weights of its own, and no bias, though the family's other norms have one
+    normed = {"qk_norm": "per_head", "qk_norm_bias": False} if f.flag("qk_layernorm", False) else {}
     bias = f.flag("use_qkv_bias", False)
     residual = rate(f, "residual_dropout")
     return {
         **size,
         "norm": layernorm(f),
         "position": rope(f, size, fraction=0.25),
-        "attention": {**attention(size, count, kv_heads), **biases(bias, False)},
+        "attention": {**attention(size, count, kv_heads), **biases(bias, False), **normed},
         "ffn": ffn(f, 6912),
         "dropout": dropout(0.0, rate(f, "attention_dropout"), residual),
         "head": head(f, tied=False),
