@@ -46,7 +46,7 @@ class Layout:
 
     prefix: of the trunk; files without it are read too. outside: hub module to component, below the prefix. inside:
     the same within a layer, `layers` says where; `{e}` stands for the number of an expert. head: the module of an
-    untied head. ignored: patterns of names that hold nothing of the model: masks, tables, layers from {n} = n_layers on.
+    untied head. ignored: patterns of names that hold nothing of the model: masks, tables, layers past the last ({n}).
     also: another way in which the family names its tensors. n_norms: only for parallel blocks of so many norms.
     """
 
@@ -85,11 +85,16 @@ MASKS = ("*.attn.bias", "*.attn.masked_bias", "*.attention.bias", "*.attention.m
 def llama_layout(
     *inside: Mapping[str, str | Held], ignored: tuple[str, ...] = TABLES, also: Layout | None = None
 ) -> Layout:
-    """Llama's names, with what else or what instead a layer has."""
+    """Llama's names, with what else a layer has; a part that is named anew loses Llama's name."""
     merged: dict[str, str | Held] = {**LLAMA_ATTENTION, **LLAMA_FFN, **LLAMA_NORMS}
-    for part in inside:
-        merged |= part
+    for table in inside:
+        anew = {part for held in table.values() for part in _parts(held)}
+        merged = {hub: held for hub, held in merged.items() if anew.isdisjoint(_parts(held))} | dict(table)
     return Layout("model.", "layers", LLAMA_OUTSIDE, merged, ignored=ignored, also=also)
+
+
+def _parts(held: str | Held) -> tuple[str, ...]:
+    return (held,) if isinstance(held, str) else held.parts
 
 
 def experts(where: str, router: str, gate: str, up: str, down: str) -> dict[str, str | Held]:

@@ -73,7 +73,7 @@ def olmoe(f: Fields) -> Model:
     }
 
 
-OLMO2 = llama_layout({"post_attention_layernorm": "attention_norm", "post_feedforward_layernorm": "ffn_norm"})
+OLMO2 = llama_layout({"post_attention_layernorm": "attention_post_norm", "post_feedforward_layernorm": "ffn_post_norm"})
 FAMILIES = (
     Family("olmo", "OlmoForCausalLM", olmo, llama_layout()),
     Family("olmo2", "Olmo2ForCausalLM", olmo2, OLMO2),
