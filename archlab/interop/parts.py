@@ -168,7 +168,8 @@ def layered(model: Model, changes: Sequence[Mapping[str, Block]]) -> Model:
     if len(kinds) == 1:
         return {**model, **{axis: _merged(model[axis], block) for axis, block in changes[0].items()}}
     first = changes[: _period(order)]
-    explicit = [_explicit(model, change, _touched(first)) for change in first]
+    touched = _touched(first)
+    explicit = [_explicit(model, change, touched) for change in first]
     return {**model, "layers": [_repeated(entry, list(same)) for entry, same in itertools.groupby(explicit)]}
 
 
