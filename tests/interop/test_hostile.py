@@ -53,9 +53,9 @@ def test_a_broken_file_is_one_line_soon(kind: str, tmp_path: Path) -> None:
 
 def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
-    with pytest.raises(RequestError, match="no config.json in this folder|is not a file"):
+    with pytest.raises(RequestError, match=r"no config\.json in this folder|is not a file"):
         load_config(tmp_path)
-    with pytest.raises(RequestError, match="no config.json in this folder"):
+    with pytest.raises(RequestError, match=r"no config\.json in this folder"):
         load_config(tmp_path / "config.json")
 
 
