@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from archlab.decoder.spec import DecoderSpec, LayerSpec
@@ -88,7 +89,8 @@ def _attention(spec: DecoderSpec) -> Values:
         "multi_query": _get(attention, "n_kv_heads", 0) == 1,
         "attention_multiplier": scale,
         "query_pre_attn_scalar": _whole(scale**-2),
-        "scale_attn_weights": scale != 1,
+        "scale_attn_weights": spec.layers[0].attention.scale != 1,
+        "scale_attn_by_inverse_layer_idx": spec.n_layers > 1 and _shrinks(spec),
         "q_lora_rank": _get(attention, "q_rank"),
         "kv_lora_rank": _get(attention, "kv_rank"),
         "qk_nope_head_dim": _get(attention, "nope_dim"),
@@ -97,11 +99,18 @@ def _attention(spec: DecoderSpec) -> Values:
         "attn_config": {
             "alibi": True,
             "alibi_bias_max": _whole(_get(_base(spec).position, "max_bias", 8.0)),
+            "attn_type": "multihead_attention",
             "clip_qkv": _get(attention, "qkv_clip", None),
             "softmax_scale": scale,
-            "attn_pdrop": spec.dropout.residual,
+            "attn_pdrop": spec.dropout.residual or 0,
         },
     }
+
+
+def _shrinks(spec: DecoderSpec) -> bool:
+    """Whether each layer's scores are divided by its number, counted from 1."""
+    first = spec.layers[0].attention.scale
+    return all(math.isclose(layer.attention.scale * (i + 1), first) for i, layer in enumerate(spec.layers))
 
 
 def _whole(value: float) -> float | int:

@@ -50,6 +50,7 @@ def _scaling(f: Fields) -> Fields:
 def scaled_rope(scaling: Fields, f: Fields, size: Model, base: float) -> Block:
     """The block of one set of `rope_parameters`, all of them read."""
     block = {**_choice(scaling, f, size), "base": scaling.number("rope_theta", base)}
+    scaling.only("partial_rotary_factor", 1.0, 1)
     _finish(scaling)
     return block
 

@@ -46,6 +46,7 @@ def test_fields_that_cannot_matter_do_not(name: str) -> None:
         ("bloom-560m", {"apply_residual_connection_post_layernorm": True}, "post_layernorm = true"),
         ("mpt-7b", {"attn_config": {"attn_type": "multiquery_attention"}}, "attn_config.attn_type: I do not model"),
         ("mpt-7b", {"attn_config": {"alibi": False}}, "I do not model alibi = false"),
+        ("mpt-7b", {"attn_config": {"alibi_bias_max": 4}}, "I do not model alibi_bias_max = 4"),
         ("mpt-7b", {"expansion_ratio": 3}, "I do not model expansion_ratio = 3"),
         ("falcon-7b", {"new_decoder_architecture": True, "parallel_attn": False}, "parallel_attn = false"),
         ("opt-125m", {"word_embed_proj_dim": 512}, "I do not model word_embed_proj_dim = 512"),

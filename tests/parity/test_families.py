@@ -26,6 +26,7 @@ from archlab.interop.hub import load_config, read_config
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 64}
 TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
 SMALL = {**SIZES, **TOKENS, "max_position_embeddings": 48, "intermediate_size": 40}
+UNSIZED = {key: value for key, value in SMALL.items() if key != "intermediate_size"}
 GROUPED = {**SMALL, "num_key_value_heads": 2}
 OLD = {**TOKENS, "n_embd": 32, "n_layer": 3, "n_head": 4, "vocab_size": 64, "n_positions": 48}
 YARN = {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 16, "rope_theta": 100.0}
@@ -104,9 +105,9 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {**SMALL, "hidden_act": "gelu_new", "tie_word_embeddings": True, "rotary_pct": 0.25},
     ],
     "opt": [
-        {**SMALL, "ffn_dim": 24},
-        {**SMALL, "do_layer_norm_before": False, "activation_function": "gelu"},
-        {**SMALL, "_remove_final_layer_norm": True, "enable_bias": False, "layer_norm_elementwise_affine": False},
+        {**UNSIZED, "ffn_dim": 24},
+        {**UNSIZED, "do_layer_norm_before": False, "activation_function": "gelu"},
+        {**UNSIZED, "_remove_final_layer_norm": True, "enable_bias": False, "layer_norm_elementwise_affine": False},
     ],
     "bloom": [
         {**TOKENS, "hidden_size": 32, "n_layer": 3, "n_head": 4, "vocab_size": 64},
@@ -117,16 +118,20 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {**TOKENS, "d_model": 32, "n_layers": 3, "n_heads": 4, "vocab_size": 64, "max_seq_len": 48},
         {**TOKENS, "d_model": 30, "n_layers": 2, "n_heads": 5, "vocab_size": 64, "attn_config": {"clip_qkv": 0.7}},
         {
-            **{**TOKENS, "d_model": 24, "n_layers": 2, "n_heads": 6, "vocab_size": 64},
-            "attn_config": {"softmax_scale": 0.2, "alibi_bias_max": 4},
+            **TOKENS,
+            "d_model": 24,
+            "n_layers": 2,
+            "n_heads": 6,
+            "vocab_size": 64,
+            "attn_config": {"softmax_scale": 0.2},
         },
     ],
     "falcon": [
-        {**SMALL, "multi_query": True, "parallel_attn": True, "bias": True},
-        {**SMALL, "new_decoder_architecture": True, "num_kv_heads": 2},
-        {**SMALL, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, "bias": True},
-        {**SMALL, "multi_query": False, "parallel_attn": False, "ffn_hidden_size": 24, "rope_parameters": LINEAR},
-        {**SMALL, "multi_query": False, "alibi": True, "parallel_attn": False, "bias": True},
+        {**UNSIZED, "multi_query": True, "parallel_attn": True, "bias": True},
+        {**UNSIZED, "new_decoder_architecture": True, "num_kv_heads": 2},
+        {**UNSIZED, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, "bias": True},
+        {**UNSIZED, "multi_query": False, "parallel_attn": False, "ffn_hidden_size": 24, "rope_parameters": LINEAR},
+        {**UNSIZED, "multi_query": False, "alibi": True, "parallel_attn": False, "bias": True},
     ],
     "starcoder2": [
         {**GROUPED, "sliding_window": 6},
@@ -147,7 +152,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {**GROUPED, "head_dim": 8, "sliding_window": 5, "sliding_window_pattern": 2},
         {**GROUPED, "head_dim": 16, "sliding_window": 4, "layer_types": MIXED, "query_pre_attn_scalar": 40},
         {
-            **{**GROUPED, "head_dim": 8, "sliding_window": 6, "sliding_window_pattern": 3},
+            **GROUPED,
+            "head_dim": 8,
+            "sliding_window": 6,
+            "sliding_window_pattern": 3,
             "rope_scaling": {"rope_type": "linear", "factor": 4.0},
             "rope_theta": 500,
             "rope_local_base_freq": 50,
@@ -207,7 +215,10 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {**EXPERTS, "shared_expert_intermediate_size": 20},
         {**EXPERTS, "shared_expert_intermediate_size": 9, "norm_topk_prob": True, "decoder_sparse_step": 2},
         {
-            **{**EXPERTS, "shared_expert_intermediate_size": 20, "mlp_only_layers": [1], "qkv_bias": False},
+            **EXPERTS,
+            "shared_expert_intermediate_size": 20,
+            "mlp_only_layers": [1],
+            "qkv_bias": False,
             **SLIDING,
             "max_window_layers": 3,
         },
@@ -221,23 +232,41 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {**GROUPED, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5},
         {**GROUPED, "head_dim": 16, "num_local_experts": 3, "num_experts_per_tok": 1, "swiglu_limit": 0.5},
         {
-            **{**GROUPED, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 3, "swiglu_alpha": 1.1},
-            **{"layer_types": MIXED[::-1], "sliding_window": 3, "rope_parameters": {**YARN, "truncate": False}},
+            **GROUPED,
+            "head_dim": 8,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 3,
+            "swiglu_alpha": 1.1,
+            "layer_types": MIXED[::-1],
+            "sliding_window": 3,
+            "rope_parameters": {**YARN, "truncate": False},
         },
     ],
     "deepseek_v2": [
         {**LATENT, "q_lora_rank": None, "first_k_dense_replace": 1},
         {
-            **{**LATENT, "q_lora_rank": 16, "topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2},
-            **{"routed_scaling_factor": 3.0, "n_shared_experts": 1, "rope_parameters": MSCALE},
+            **LATENT,
+            "q_lora_rank": 16,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 3.0,
+            "n_shared_experts": 1,
+            "rope_parameters": MSCALE,
         },
-        {**LATENT, "q_lora_rank": 16, "attention_bias": True, "tie_word_embeddings": True, "first_k_dense_replace": 9},
+        {**LATENT, "q_lora_rank": 16, "attention_bias": True, "tie_word_embeddings": True, "first_k_dense_replace": 2},
     ],
     "deepseek_v3": [
         {**LATENT, "q_lora_rank": 16, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1},
         {
-            **{**LATENT, "q_lora_rank": None, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0},
-            **{"norm_topk_prob": False, "rope_interleave": False, "attention_bias": True},
+            **LATENT,
+            "q_lora_rank": None,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 0,
+            "norm_topk_prob": False,
+            "rope_interleave": False,
+            "attention_bias": True,
         },
         {**LATENT, "q_lora_rank": 16, "n_group": 2, "topk_group": 1, "rope_parameters": MSCALE, "n_shared_experts": 2},
     ],
@@ -263,7 +292,9 @@ def original(name: str, given: dict[str, Any], folder: Path) -> tuple[nn.Module,
     """A model of transformers with random weights, saved in `folder`; token ids [2, 20] and its logits."""
     config = AutoConfig.for_model(name, **given)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float64).eval()
+    model = AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", dtype=torch.float64, experts_implementation="eager"
+    ).eval()
     for tensor in [*model.parameters(), *(b for n, b in model.named_buffers() if n.endswith("correction_bias"))]:
         tensor.data.normal_(0.3 if tensor.dim() == 1 else 0.0, 0.3)
     model.save_pretrained(folder)

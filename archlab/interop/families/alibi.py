@@ -44,7 +44,10 @@ def bloom(f: Fields) -> Model:
 
 
 def mpt(f: Fields) -> Model:
-    """MPT as transformers builds it: no biases, no learned positions, a middle of four times the width."""
+    """MPT as transformers builds it: no biases, no learned positions, a middle of four times the width.
+
+    transformers goes by these values whatever the config says; what says otherwise is refused.
+    """
     size = sizes(f, d_model=2048, n_layers=24, vocab_size=50368, context=2048)
     count = f.whole("num_attention_heads", 16)
     width = head_size(size, count)
@@ -52,11 +55,11 @@ def mpt(f: Fields) -> Model:
     f.only("no_bias", True)
     f.only("logit_scale", None, 1, 1.0)
     f.only("norm_type", "low_precision_layernorm", "layernorm")
-    own, bias, residual = _mpt_attention(f.block("attn_config") or Fields({}), width)
+    own, residual = _mpt_attention(f.block("attn_config") or Fields({}), width)
     return {
         **size,
         "norm": layernorm(f, bias=False),
-        "position": bias,
+        "position": {"choice": "alibi"},
         "attention": {**attention(size, count, count), **own},
         "ffn": plain_ffn("gelu", 4 * size["d_model"], False),
         "dropout": dropout(rate(f, "embedding_dropout"), residual, residual),
@@ -65,8 +68,8 @@ def mpt(f: Fields) -> Model:
     }
 
 
-def _mpt_attention(f: Fields, width: int) -> tuple[Block, Block, float]:
-    """Options of the attention, the position block, and the dropout rate, which is the residual's too."""
+def _mpt_attention(f: Fields, width: int) -> tuple[Block, float]:
+    """Options of the attention, and the dropout rate, which is the residual's too."""
     try:
         f.only("attn_type", "multihead_attention")
         f.only("alibi", True)
@@ -74,12 +77,12 @@ def _mpt_attention(f: Fields, width: int) -> tuple[Block, Block, float]:
             f.only(name, False)
         scale = score_scale(f.positive("softmax_scale", None) or width**-0.5, width)
         clip = f.positive("clip_qkv", None)
-        slopes = {"choice": "alibi", "max_bias": f.positive("alibi_bias_max", 8.0)}
+        f.only("alibi_bias_max", 8, 8.0)
         dropped = rate(f, "attn_pdrop")
         f.finish({"attn_impl": "which kernel runs", "model_type": "empty"})
     except ConfigError as error:
         raise error.under("attn_config") from None
-    return {**scale, **({} if clip is None else {"qkv_clip": clip})}, slopes, dropped
+    return {**scale, **({} if clip is None else {"qkv_clip": clip})}, dropped
 
 
 def falcon(f: Fields) -> Model:

@@ -59,8 +59,8 @@ def _later(f: Fields, size: Model, score_cap: float | None, logit_cap: float | N
     f.only("hidden_act", act, None)
     own = _attention(f, size, 8, 4)
     scale = score_scale(f.positive("query_pre_attn_scalar", 256.0) ** -0.5, head_dim_of(size, own))
-    caps = {"logit_cap": cap} if (cap := f.positive("attn_logit_softcapping", score_cap)) else {}
-    last = {"logit_cap": cap} if (cap := f.positive("final_logit_softcapping", logit_cap)) else {}
+    caps = {"logit_cap": cap} if (cap := f.positive("attn_logit_softcapping", score_cap, null=None)) else {}
+    last = {"logit_cap": cap} if (cap := f.positive("final_logit_softcapping", logit_cap, null=None)) else {}
     return {
         **_shared(f, size, act, 9216),
         "attention": {**own, **scale, **caps},
