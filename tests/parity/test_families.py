@@ -292,9 +292,9 @@ def original(name: str, given: dict[str, Any], folder: Path) -> tuple[nn.Module,
     """A model of transformers with random weights, saved in `folder`; token ids [2, 20] and its logits."""
     config = AutoConfig.for_model(name, **given)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(
-        config, attn_implementation="eager", dtype=torch.float64, experts_implementation="eager"
-    ).eval()
+    attention = "sdpa" if given.get("alibi") else "eager"  # Falcon's eager attention adds its biases twice
+    kernels = {"attn_implementation": attention, "experts_implementation": "eager"}
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64, **kernels).eval()
     for tensor in [*model.parameters(), *(b for n, b in model.named_buffers() if n.endswith("correction_bias"))]:
         tensor.data.normal_(0.3 if tensor.dim() == 1 else 0.0, 0.3)
     model.save_pretrained(folder)

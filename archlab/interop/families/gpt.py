@@ -89,7 +89,7 @@ def opt(f: Fields) -> Model:
     bias = f.flag("enable_bias", True)
     affine = f.flag("layer_norm_elementwise_affine", True)
     before = f.flag("do_layer_norm_before", True)
-    final = before and not f.flag("_remove_final_layer_norm", False)
+    removed = f.flag("_remove_final_layer_norm", False)
     act = activation(f, "relu")
     return {
         **size,
@@ -99,7 +99,7 @@ def opt(f: Fields) -> Model:
         "ffn": plain_ffn(act, f.whole("intermediate_size", 3072), bias),
         "dropout": dropout(0.0, rate(f, "attention_dropout"), rate(f, "residual_dropout", 0.1)),
         "head": head(f, tied=True),
-        "block": {"choice": "pre_norm" if before else "post_norm", "final_norm": final},
+        "block": {"choice": "pre_norm" if before else "post_norm", "final_norm": before and not removed},
     }
 
 
