@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,7 @@ _OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Format = Annotated[str, typer.Option("--format", help="table, json, csv or md.")]
+Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; without it, print.")]
 Sort = Annotated[str | None, typer.Option("--sort", help="A figure to sort by; -NAME for descending.")]
 
 
@@ -49,6 +51,9 @@ def build(
         list[str] | None,
         typer.Argument(help="Overrides and Hydra's flags, in any order.", autocompletion=completion.complete_override),
     ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="A config.json, a folder with one, a YAML or a run to start from.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -57,10 +62,12 @@ def build(
     archlab build model=gqa model/norm=layernorm model.n_layers=4 bench=none
 
     archlab build -m model/attention=mha,gqa,mqa model/norm=layernorm,rmsnorm
-    """
-    from archlab.launch import launch
 
-    outcome = launch(overrides or [])
+    archlab build --from Qwen3-8B/config.json workload.batch=8
+    """
+    from archlab.launch import launch_from
+
+    outcome = launch_from(source, overrides or [])
     if outcome.records or outcome.interrupted:
         _show(outcome, as_json)
     if outcome.interrupted:
@@ -101,7 +108,7 @@ def compare(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Presets, YAML files, run folders or records; overrides follow the model that they change.",
+            help="Presets, YAML files, config.json, run folders, records; overrides follow the model they change.",
             autocompletion=completion.complete_model,
         ),
     ],
@@ -150,6 +157,52 @@ def models(as_json: Json = False, debug: Debug = False) -> None:
         print(json.dumps(models_data(found), ensure_ascii=False))
     else:
         show_models(found, console())
+
+
+@app.command("import")
+def import_(
+    path: Annotated[str, typer.Argument(help="A Hugging Face config.json, or a folder that holds one.")],
+    output: Output = None,
+    debug: Debug = False,
+) -> None:
+    """Turn a Hugging Face config.json into an archlab YAML to edit, with its exact size on top.
+
+    archlab import Qwen3-8B -o conf/model/my-qwen.yaml
+    """
+    from archlab.interop.card import import_preset
+
+    _deliver(*import_preset(path, output), output)
+
+
+@app.command("export", context_settings=_OPEN)
+def export_(
+    model: Annotated[str, typer.Argument(help="A preset, a YAML, a run.", autocompletion=completion.complete_model)],
+    overrides: Annotated[list[str] | None, typer.Argument(help="What to change first.")] = None,
+    output: Output = None,
+    debug: Debug = False,
+) -> None:
+    """Turn a model into a Hugging Face config.json, where some family can express it.
+
+    archlab export minimind model.n_layers=4 -o config.json
+    """
+    from archlab.compose import load
+    from archlab.interop.card import export_config
+
+    _deliver(*export_config(load(model, *(overrides or []))), output)
+
+
+def _deliver(text: str, told: str, output: str | None) -> None:
+    """Print the text, or write it and say what was written."""
+    if output is None:
+        print(text, end="")
+        return
+    from archlab.record import write_atomically
+
+    try:
+        write_atomically(Path(output), text)
+    except OSError as error:
+        raise RequestError(f"{output}: cannot be written: {error.strerror}") from None
+    print(f"{output}: {told}")
 
 
 def main() -> None:

@@ -13,13 +13,14 @@ from typing import Any
 from archlab import presets
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
+from archlab.interop.hub import find_import
 from archlab.overrides import normalise, typed_keys
 from archlab.registry import AXES, choices
 from archlab.request import Request, read_request
 
 
 def load(source: str | Path, *overrides: str) -> DecoderSpec:
-    """The spec of a preset, an archlab YAML, a run folder or a record, with overrides.
+    """The spec of a preset, an archlab YAML, a run folder, a record or a Hugging Face config.json, with overrides.
 
     `load("minimind", "model/attention=mha", "model.n_layers=4")`. Raises ConfigError or RequestError.
     """
@@ -30,6 +31,9 @@ def request(source: str | Path, overrides: Sequence[str] = ()) -> Request:
     """The checked request of a model source with overrides; Hydra is imported only where it is needed."""
     if not overrides and not _is_path(source):
         return read_request({"model": preset(str(source))})
+    imported = find_import(Path(source)) if not overrides else None
+    if imported is not None:
+        return read_request({"model": imported.model})
     with model_source(source) as chosen:
         return read_request(compose([*chosen, *overrides]), typed_keys(overrides))
 
@@ -73,6 +77,9 @@ def _is_path(source: str | Path) -> bool:
 
 def _preset_text(path: Path) -> str:
     """The file as a preset of the `model` group."""
+    imported = find_import(path)
+    if imported is not None:
+        return _dump(_as_preset(imported.model))
     if path.is_dir():
         path = next((path / name for name in ("record.json", "config.yaml") if (path / name).is_file()), path)
     try:

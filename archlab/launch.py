@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archlab import record as records
-from archlab.compose import hydra_errors
+from archlab.compose import hydra_errors, model_source
 from archlab.errors import RequestError
 from archlab.overrides import normalise, split, typed_keys
 from archlab.presets import conf_dir
@@ -54,6 +54,17 @@ class Outcome:
     folder: Path | None
     multirun: bool
     interrupted: bool = False
+
+
+def launch_from(source: str | None, arguments: Sequence[str]) -> Outcome:
+    """`launch`, with the model that a path or a preset names, where one is given. Raises RequestError."""
+    if source is None:
+        return launch(arguments)
+    chosen = [word for word in arguments if word.startswith("model=")]
+    if chosen:
+        raise RequestError(f"--from {source} and {chosen[0]} both say which model; leave one out")
+    with model_source(source) as extra:
+        return launch(arguments, extra)
 
 
 def launch(arguments: Sequence[str], extra: Sequence[str] = ()) -> Outcome:

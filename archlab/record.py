@@ -85,20 +85,25 @@ class Record:
 
     def save(self, folder: Path) -> Path:
         """Write record.json into `folder`, whole or not at all: a temporary name, flushed, then renamed."""
-        folder.mkdir(parents=True, exist_ok=True)
         self.folder = str(folder)
         text = json.dumps(self.as_dict(), indent=1, allow_nan=False, ensure_ascii=False)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{FILE}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, folder / FILE)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        return folder / FILE
+        return write_atomically(folder / FILE, text + "\n")
+
+
+def write_atomically(path: Path, text: str) -> Path:
+    """Write a file, whole or not at all; its folder is made where it is not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
 
 
 def _finite(value: Any) -> Any:

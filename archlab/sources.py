@@ -11,6 +11,7 @@ from archlab.compose import preset, request
 from archlab.cost.figures import exact_figures
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
+from archlab.interop.hub import find_import
 from archlab.record import Record
 from archlab.request import Request
 
@@ -36,6 +37,8 @@ def _groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 def _records(source: str, overrides: list[str]) -> list[Record]:
     path = Path(source)
+    if not presets.exists(source) and find_import(path) is not None:
+        return [on_paper(request(path, overrides), overrides)]
     if not overrides and path.exists() and (path.is_dir() or path.suffix == ".json") and not presets.exists(source):
         found = list(records.collect(path)) if path.is_dir() else [records.load(path)]
         if not found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import torch
 
@@ -20,23 +20,27 @@ def build(
     spec: DecoderSpec,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = torch.float32,
-    weights: Any = None,
+    weights: str | Path | None = None,
     seed: int = 0,
 ) -> Decoder:
-    """The module of a spec with random weights (see `init_weights`), in training mode as torch builds modules.
+    """The module of a spec, in training mode as torch builds modules, with weights from a file or random ones.
 
-    device: `meta` gives shapes without storage. dtype: a torch dtype or its name (`bf16`, `fp32`, ..). weights: not
-    available yet. seed: of the weights; torch's global random state is left as it was. Raises RequestError.
+    device: `meta` gives shapes without storage. dtype: a torch dtype or its name (`bf16`, `fp32`, ..). weights: a
+    safetensors file, a sharded index or a folder (see `archlab.interop.weights`), on `meta` only checked; None draws
+    them (see `init_weights`). seed: of the draw; torch's global random state is left as it was. Raises RequestError.
     """
-    if weights is not None:
-        raise RequestError("weights cannot be loaded yet: leave weights out for random ones")
     target = _device(device)
     with torch.device("meta"):
         decoder = Decoder(spec)
     decoder.to(torch_dtype(dtype))
     if target.type != "meta":
         decoder.to_empty(device=target)
-        init_weights(decoder, seed)
+        if weights is None:
+            init_weights(decoder, seed)
+    if weights is not None:
+        from archlab.interop.weights import load_weights
+
+        load_weights(decoder, weights)
     return decoder
 
 

@@ -30,6 +30,7 @@ class ModelOptions:
     context: int = option(help="tokens in one sequence", ge=1)
     name: str = option("model", "what tables call it")
     about: str = option("", "one line on where it comes from")
+    family: str | None = option(None, "the Hugging Face model_type that it was imported from, which names its weights")
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,7 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
         dropout=base.dropout,
         head=head,
         layers=layers,
+        family=options.family,
     )
     return Resolved(spec, list(dict.fromkeys(reader.notes)))
 

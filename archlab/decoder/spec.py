@@ -45,7 +45,8 @@ class DecoderSpec:
     """The torch-free description that costs, module and clocks share.
 
     `block`, `norm`, `position` and `dropout` are the model's own: they place the embedding, the final norm and the
-    two dropouts outside the layers. Layers carry their own, which a pattern may change.
+    two dropouts outside the layers. Layers carry their own, which a pattern may change. `family` is the Hugging Face
+    model_type of an imported model: it says how the tensors in a file of its weights are named.
     """
 
     name: str
@@ -58,6 +59,7 @@ class DecoderSpec:
     dropout: Dropout
     head: Head
     layers: tuple[LayerSpec, ...]
+    family: str | None = None
 
     @property
     def n_layers(self) -> int:

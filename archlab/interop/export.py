@@ -1,0 +1,103 @@
+"""From a spec to a Hugging Face config.json, where a family can express it.
+
+One writer serves all families: it says everything that it knows of a spec under the names that families read, a
+family's own reader picks what it asks for, and what was picked is read back. Only a config that gives the same model
+again is handed out; otherwise the error names what no family has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from archlab.decoder.resolve import resolve
+from archlab.decoder.spec import DecoderSpec
+from archlab.errors import ConfigError
+from archlab.interop.families import HOME, family
+from archlab.interop.family import Family
+from archlab.interop.fields import fields_of
+from archlab.interop.hub import read_config
+from archlab.interop.reader import Fields
+from archlab.options import Spec
+
+INCIDENTAL = frozenset({"backend", "cache", "rule", "multiple", "p", "rope_length"})
+"""Options that say how something is run, or how a number was chosen, rather than what the model is."""
+
+NO_TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+"""A spec knows no tokenizer; a family's default ids may lie outside a small vocabulary."""
+
+
+def export(spec: DecoderSpec) -> dict[str, Any]:
+    """The config.json of a spec: of the family that it came from, else of the first that can express it.
+
+    Raises ConfigError with the choice or option that cannot be expressed, by the family that comes nearest.
+    """
+    names = [spec.family] if spec.family in HOME else list(HOME)
+    nearest: tuple[int, str, str] | None = None
+    for name in names:
+        for layer_types in (False, True):
+            config, wrong = _attempt(spec, family(name), layer_types)
+            if not wrong:
+                return config
+            if nearest is None or len(wrong) < nearest[0]:
+                nearest = len(wrong), name, wrong[0]
+    assert nearest is not None
+    raise ConfigError("", f"no config.json says this model: in {nearest[1]}, which comes nearest, {nearest[2]}")
+
+
+def _attempt(spec: DecoderSpec, known: Family, layer_types: bool) -> tuple[dict[str, Any], list[str]]:
+    """A config of this family, and what it gets wrong."""
+    known_fields = fields_of(spec)
+    if not layer_types:
+        known_fields.pop("layer_types", None)
+    try:
+        fields = Fields(known_fields)
+        known.read(fields)
+        asked = {known.spelling.get(k, k): v for k, v in known_fields.items() if k in fields.asked}
+        config = {"architectures": [known.architecture], "model_type": known.model_type, **asked, **NO_TOKENS}
+        again = resolve(read_config(config)[1]).spec
+    except ConfigError as error:
+        return {}, [str(error), *("?" * 100)]  # a refusal is further away than any list of differences
+    return config, list(differences(spec, again))
+
+
+def differences(wanted: DecoderSpec, got: DecoderSpec) -> Iterator[str]:
+    """Where two models differ in what they are, a line each: `norm.eps would be 1e-05, not 1e-06`."""
+    for name in ("d_model", "n_layers", "vocab_size", "context"):
+        if getattr(wanted, name) != getattr(got, name):
+            yield f"{name} would be {getattr(got, name)}, not {getattr(wanted, name)}"
+    for axis in ("norm", "block", "head"):
+        yield from _differ(axis, getattr(wanted, axis), getattr(got, axis))
+    seen = set()
+    for index, (mine, theirs) in enumerate(zip(wanted.layers, got.layers, strict=False)):
+        if (id(mine), id(theirs)) in seen:
+            continue
+        seen.add((id(mine), id(theirs)))
+        for axis, part in mine.axes().items():
+            yield from _differ(f"layer {index}: {axis}", part, getattr(theirs, axis))
+
+
+def _differ(where: str, wanted: Spec, got: Spec) -> Iterator[str]:
+    mine, theirs = substance(wanted), substance(got)
+    if mine["is"] != theirs["is"]:
+        yield f"{where} would be {got.choice}, not {wanted.choice}"
+        return
+    for name, value in mine.items():
+        if not _equal(value, theirs.get(name)):
+            yield f"{where}.{name} would be {theirs.get(name)}, not {value}"
+
+
+def substance(spec: Spec) -> dict[str, Any]:
+    """What a choice is, less how it was chosen and how it runs: mha, gqa and mqa are one thing with other numbers."""
+    kind = "Dropout" if spec.axis == "dropout" else type(spec).__name__
+    plain = {name: substance(v) if isinstance(v, Spec) else v for name, v in spec.options().items()}
+    return {"is": kind} | {name: value for name, value in plain.items() if name not in INCIDENTAL}
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, int | float):
+        return math.isclose(a, b, rel_tol=1e-12)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    return bool(a == b)

@@ -1,0 +1,76 @@
+"""MiniMind, dense and with experts: jingyaogong/minimind."""
+
+from __future__ import annotations
+
+import math
+
+from archlab.interop.families.moe import mixture
+from archlab.interop.family import Family
+from archlab.interop.layout import moe_layout
+from archlab.interop.parts import (
+    Block,
+    Model,
+    activation,
+    dropout,
+    gated_ffn,
+    head,
+    heads,
+    pre_norm,
+    rate,
+    rmsnorm,
+    sizes,
+)
+from archlab.interop.reader import Fields
+from archlab.interop.rope import rope
+
+YARN = {
+    "rope_type": "yarn",
+    "factor": 16,
+    "original_max_position_embeddings": 2048,
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "attention_factor": 1.0,
+}
+"""What inference_rope_scaling stands for."""
+
+
+def minimind(f: Fields) -> Model:
+    size = sizes(f, d_model=768, n_layers=8, vocab_size=6400, context=32768)
+    every = rate(f, "residual_dropout")
+    d_ff = f.whole("intermediate_size", None, null=None) or math.ceil(math.pi * size["d_model"] / 64) * 64
+    act = activation(f, "silu")
+    return {
+        **size,
+        "norm": rmsnorm(f, 1e-6),
+        "position": _rope(f, size),
+        "attention": {**heads(f, size, 8, 4), "qk_norm": "head"},
+        "ffn": _experts(f, act, d_ff) if f.flag("use_moe", False) else _dense(f, act, d_ff),
+        "dropout": dropout(every, every, every),
+        "head": head(f, tied=True),
+        "block": pre_norm(),
+    }
+
+
+def _experts(f: Fields, act: str, d_ff: int) -> Block:
+    expert = gated_ffn(act, f.whole("moe_intermediate_size", d_ff, null=d_ff))
+    return mixture(f, expert, 4, 1, normalise=f.flag("norm_topk_prob", True))
+
+
+def _dense(f: Fields, act: str, d_ff: int) -> Block:
+    """The settings of experts are written in every file; without use_moe nobody reads them."""
+    for name in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob"):
+        f.spelled(name)
+    return gated_ffn(act, d_ff)
+
+
+def _rope(f: Fields, size: Model) -> Block:
+    if not f.flag("inference_rope_scaling", False) or f.has("rope_parameters") or f.has("rope_scaling"):
+        return rope(f, size, 1e6)
+    scaled = Fields({**f.raw, "rope_scaling": YARN})
+    scaled.asked = f.asked
+    return rope(scaled, size, 1e6)
+
+
+FAMILIES = (
+    Family("minimind", "MiniMindForCausalLM", minimind, moe_layout(), spelling={"residual_dropout": "dropout"}),
+)

@@ -1,0 +1,210 @@
+"""All that a spec says, under the names by which families read it: the writing side of `families/`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.interop.parts import GATED, PLAIN
+from archlab.options import Spec
+
+ROPE_TYPES = {"linear": "linear", "ntk": "dynamic", "yarn": "yarn", "llama3": "llama3", "longrope": "longrope"}
+ROPE_OPTIONS = (
+    "factor",
+    "beta_fast",
+    "beta_slow",
+    "attention_factor",
+    "mscale",
+    "mscale_all_dim",
+    "truncate",
+    "low_freq_factor",
+    "high_freq_factor",
+    "short_factor",
+    "long_factor",
+)
+_ACTIVATION = {"gelu_tanh": "gelu_pytorch_tanh"} | {ours: hub for hub, ours in PLAIN.items() if hub == ours}
+_GATES = {choice: act for act, choice in GATED.items()}
+
+Values = dict[str, Any]
+
+
+def fields_of(spec: DecoderSpec) -> Values:
+    """Every field that some family reads, as far as this spec gives it a value."""
+    values = {
+        "hidden_size": spec.d_model,
+        "num_hidden_layers": spec.n_layers,
+        "vocab_size": spec.vocab_size,
+        "max_position_embeddings": spec.context,
+        **_norm(spec),
+        **_attention(spec),
+        **_position(spec),
+        **_ffn(spec),
+        **_around(spec),
+    }
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not _ABSENT}
+
+
+_ABSENT: Any = object()
+
+
+def _get(spec: Spec, name: str, default: Any = _ABSENT) -> Any:
+    return getattr(spec, name, default)
+
+
+def _base(spec: DecoderSpec) -> LayerSpec:
+    """The layer that a pattern's exceptions differ from: the first that sees everything, else the first."""
+    open_layers = (layer for layer in spec.layers if _get(layer.attention, "window", None) is None)
+    return next(open_layers, spec.layers[0])
+
+
+def _norm(spec: DecoderSpec) -> Values:
+    eps = _get(spec.norm, "eps")
+    weight = _get(spec.norm, "weight", True)
+    return {"rms_norm_eps": eps, "layer_norm_eps": eps, "layer_norm_elementwise_affine": weight}
+
+
+def _attention(spec: DecoderSpec) -> Values:
+    attention = _base(spec).attention
+    bias = _get(attention, "q_bias", _get(attention, "bias", False))
+    windows = [_get(layer.attention, "window", None) for layer in spec.layers]
+    slides = [window is not None for window in windows]
+    window = next((w for w in windows if w is not None), None)
+    normed = _get(attention, "qk_norm", "none") != "none"
+    scale = attention.scale
+    cap = _get(attention, "logit_cap", None)
+    return {
+        "num_attention_heads": attention.n_heads,
+        "num_key_value_heads": _get(attention, "n_kv_heads", attention.n_heads),
+        "head_dim": _get(attention, "head_dim"),
+        **dict.fromkeys(("attention_bias", "use_qkv_bias", "qkv_bias", "enable_bias", "use_bias", "bias"), bias),
+        "use_qk_norm": normed,
+        "qk_layernorm": normed,
+        "clip_qkv": _get(attention, "qkv_clip", None),
+        "attn_logit_softcapping": cap,
+        "sliding_window": window,
+        "use_sliding_window": window is not None,
+        "max_window_layers": slides.index(True) if window is not None else spec.n_layers,
+        "layer_types": ["sliding_attention" if s else "full_attention" for s in slides] if any(slides) else _ABSENT,
+        "multi_query": _get(attention, "n_kv_heads", 0) == 1,
+        "attention_multiplier": scale,
+        "query_pre_attn_scalar": _whole(scale**-2),
+        "scale_attn_weights": spec.layers[0].attention.scale != 1,
+        "scale_attn_by_inverse_layer_idx": spec.n_layers > 1 and _shrinks(spec),
+        "q_lora_rank": _get(attention, "q_rank"),
+        "kv_lora_rank": _get(attention, "kv_rank"),
+        "qk_nope_head_dim": _get(attention, "nope_dim"),
+        "qk_rope_head_dim": _get(attention, "rope_dim"),
+        "v_head_dim": _get(attention, "v_dim"),
+        "attn_config": {
+            "alibi": True,
+            "alibi_bias_max": _whole(_get(_base(spec).position, "max_bias", 8.0)),
+            "attn_type": "multihead_attention",
+            "clip_qkv": _get(attention, "qkv_clip", None),
+            "softmax_scale": scale,
+            "attn_pdrop": spec.dropout.residual or 0,
+        },
+    }
+
+
+def _shrinks(spec: DecoderSpec) -> bool:
+    """Whether each layer's scores are divided by its number, counted from 1."""
+    first = spec.layers[0].attention.scale
+    return all(math.isclose(layer.attention.scale * (i + 1), first) for i, layer in enumerate(spec.layers))
+
+
+def _whole(value: float) -> float | int:
+    """The whole number that a float stands for."""
+    near = round(value)
+    return near if near and abs(value - near) < 1e-9 * near else value
+
+
+def _position(spec: DecoderSpec) -> Values:
+    layer = _base(spec)
+    position, head_dim = layer.position, _get(layer.attention, "head_dim", 0)
+    base, fraction = _get(position, "base"), _get(position, "fraction", 1.0)
+    scaling: Any = None
+    if position.choice in ROPE_TYPES:
+        scaling = {"rope_type": ROPE_TYPES[position.choice]}
+        scaling |= {name: v for name in ROPE_OPTIONS if (v := _get(position, name, None)) is not None}
+        scaling["original_max_position_embeddings"] = _get(position, "original_context", None)
+        scaling = {name: list(v) if isinstance(v, tuple) else v for name, v in scaling.items() if v is not None}
+    rotated = [layer.position.choice != "none" for layer in spec.layers]
+    sliding = next((one for one in spec.layers if one.position != position), layer)
+    return {
+        "rope_theta": base,
+        "rope_scaling": scaling,
+        "partial_rotary_factor": fraction,
+        "rotary_dim": int(head_dim * fraction) or _ABSENT,
+        "rope_interleave": _get(position, "layout", "half") == "interleaved",
+        "rope_local_base_freq": _get(sliding.position, "base"),
+        "original_max_position_embeddings": _get(position, "original_context", spec.context),
+        "no_rope_layers": [int(r) for r in rotated],
+        "alibi": position.choice == "alibi",
+    }
+
+
+def _ffn(spec: DecoderSpec) -> Values:
+    mixed = [layer.ffn for layer in spec.layers if layer.ffn.choice == "moe"]
+    dense = [layer.ffn for layer in spec.layers if layer.ffn.choice != "moe"]
+    expert = mixed[0].expert if mixed else None  # type: ignore[attr-defined]
+    plain = dense[0] if dense else expert
+    assert plain is not None
+    name = _GATES.get(plain.choice, plain.choice)
+    act = "silu" if plain.choice == "swiglu_clamped" else _ACTIVATION.get(name, name)
+    values = {
+        **dict.fromkeys(("hidden_act", "hidden_activation"), act),
+        "intermediate_size": plain.d_ff,
+        "mlp_bias": plain.bias,
+        "use_moe": bool(mixed),
+    }
+    return values | (_mixture(spec, mixed[0]) if mixed else {})
+
+
+def _mixture(spec: DecoderSpec, moe: Any) -> Values:
+    dense = [index for index, layer in enumerate(spec.layers) if layer.ffn.choice != "moe"]
+    leading = next(index for index, layer in enumerate(spec.layers) if layer.ffn.choice == "moe")
+    return {
+        "moe_intermediate_size": moe.expert.d_ff,
+        "num_experts": moe.n_experts,
+        "num_experts_per_tok": moe.experts_per_token,
+        "norm_topk_prob": moe.normalise,
+        "n_shared_experts": moe.shared_d_ff // moe.expert.d_ff,
+        "shared_expert_intermediate_size": moe.shared_d_ff or _ABSENT,
+        "n_group": moe.n_groups,
+        "topk_group": moe.groups_per_token,
+        "topk_method": "noaux_tc" if moe.balance_bias else "group_limited_greedy" if moe.n_groups > 1 else "greedy",
+        "scoring_func": moe.scoring,
+        "routed_scaling_factor": moe.scaling,
+        "first_k_dense_replace": leading,
+        "mlp_only_layers": dense,
+        "decoder_sparse_step": 1,
+        "swiglu_limit": _get(moe.expert, "limit"),
+        "swiglu_alpha": _get(moe.expert, "alpha"),
+    }
+
+
+def _around(spec: DecoderSpec) -> Values:
+    """Head, residual layout, dropout."""
+    block, head, dropout = spec.block, spec.head, spec.dropout
+    parallel = block.choice == "parallel"
+    grouped = _get(spec.layers[0].attention, "n_kv_heads", 1) not in (1, spec.layers[0].attention.n_heads)
+    norms = _get(block, "n_norms", 1)
+    logit_scale = _get(head, "logit_scale", 1.0)
+    return {
+        "tie_word_embeddings": head.tied,
+        "logit_scale": logit_scale,
+        "logits_scaling": 1 / logit_scale,
+        "final_logit_softcapping": _get(head, "logit_cap", None),
+        "residual_multiplier": block.branch_scale,
+        "embedding_multiplier": block.embedding_scale,
+        "use_parallel_residual": parallel,
+        "parallel_attn": parallel,
+        "new_decoder_architecture": parallel and (grouped or norms == 2),
+        "num_ln_in_parallel_attn": norms if parallel else None,
+        "do_layer_norm_before": block.choice != "post_norm",
+        "_remove_final_layer_norm": block.choice != "post_norm" and not block.final_norm,
+        "attention_dropout": dropout.attention,
+        "residual_dropout": dropout.residual,
+        "embedding_dropout": dropout.embedding,
+    }

@@ -1,0 +1,95 @@
+"""From a Hugging Face config.json to an archlab model config; no torch, no Hydra, no transformers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from archlab.decoder.resolve import resolve
+from archlab.decoder.spec import DecoderSpec
+from archlab.errors import ConfigError, RequestError
+from archlab.interop.families import family
+from archlab.interop.reader import FILE, Fields, find_config, read_json, show
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A config.json as archlab has it. model: the plain config, as a preset holds it; spec: resolved and checked."""
+
+    file: Path
+    model_type: str
+    model: dict[str, Any]
+    spec: DecoderSpec
+
+
+def is_config(body: Any) -> bool:
+    """Whether a JSON document is a Hugging Face config rather than one of archlab's."""
+    return isinstance(body, Mapping) and ("model_type" in body or "architectures" in body)
+
+
+def find_import(path: Path) -> Imported | None:
+    """The import behind a path that is a config.json, a folder with one, or another JSON file that holds one.
+
+    None for whatever is something else: a run folder, a record, a YAML. Raises as `load_config` does.
+    """
+    if path.is_dir():
+        run = any((path / name).is_file() for name in ("record.json", "config.yaml"))
+        return load_config(path) if (path / FILE).exists() and not run else None
+    if path.name == FILE:
+        return load_config(path)
+    return load_config(path) if path.suffix == ".json" and _holds_config(path) else None
+
+
+def _holds_config(file: Path) -> bool:
+    try:
+        return is_config(read_json(file))
+    except RequestError:
+        return False
+
+
+def load_config(path: str | Path) -> Imported:
+    """The model of a config.json, or of the one in a folder: the file that it is, never resolved by its name.
+
+    Raises ConfigError or RequestError, one line that names the file, for whatever cannot be read or is not modelled.
+    """
+    file = find_config(Path(path))
+    raw = read_json(file)
+    try:
+        model_type, model = read_config(raw)
+        model["name"] = _name(file)
+        return Imported(file, model_type, model, resolve(model).spec)
+    except ConfigError as error:
+        place = f"{file}: {error.key}" if error.key else str(file)
+        raise ConfigError(place, error.problem, value=error.value, valid=error.valid, nearest=error.nearest) from None
+
+
+def read_config(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """model_type and archlab's model config of a parsed config.json. Raises ConfigError."""
+    raw = _text_model(raw)
+    known = family(raw.get("model_type"))
+    fields = Fields(raw)
+    model = known.read(fields)
+    fields.finish(known.harmless)
+    source = raw.get("_name_or_path")
+    about = source if isinstance(source, str) and re.fullmatch(r"[\w.-]{1,60}/[\w.-]{1,60}", source) else ""
+    return known.model_type, {"name": known.model_type, "about": about, "family": known.model_type, **model}
+
+
+def _text_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The language model of a config that nests it beside those for images or sound; what is tied is said outside."""
+    nested = raw.get("text_config")
+    if nested is None:
+        return raw
+    if not isinstance(nested, dict):
+        raise ConfigError("text_config", f"{show(nested)} is not an object")
+    outer = {key: raw[key] for key in ("tie_word_embeddings",) if key in raw}
+    return {**outer, **nested}
+
+
+def _name(file: Path) -> str:
+    """What tables call it: the folder of a config.json, or the file's own name."""
+    own = file.resolve().parent.name if file.name == FILE else file.stem
+    return re.sub(r"[^\w.-]+", "-", own).strip("-")[:80] or "model"
