@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from archlab import presets
+from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
 from archlab.interop.hub import find_import
@@ -24,18 +25,24 @@ def load(source: str | Path, *overrides: str) -> DecoderSpec:
 
     `load("minimind", "model/attention=mha", "model.n_layers=4")`. Raises ConfigError or RequestError.
     """
-    return request(source, overrides).spec
+    keys = [key for key in typed_keys(overrides) if key.startswith("model.")]
+    return resolve(_composed(source, overrides)["model"], keys).spec
 
 
 def request(source: str | Path, overrides: Sequence[str] = ()) -> Request:
-    """The checked request of a model source with overrides; Hydra is imported only where it is needed."""
+    """The checked request of a model source with overrides."""
+    return read_request(_composed(source, overrides), typed_keys(overrides))
+
+
+def _composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """The config of a model source with overrides; Hydra is imported only where it is needed."""
     if not overrides and not _is_path(source):
-        return read_request({"model": preset(str(source))})
+        return {"model": preset(str(source))}
     imported = find_import(Path(source)) if not overrides else None
     if imported is not None:
-        return read_request({"model": imported.model})
+        return {"model": imported.model}
     with model_source(source) as chosen:
-        return read_request(compose([*chosen, *overrides]), typed_keys(overrides))
+        return compose([*chosen, *overrides])
 
 
 def preset(name: str) -> dict[str, Any]:

@@ -57,6 +57,10 @@ def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:
 
 
 def _check(record: Record, request: Request) -> None:
+    if request.run.weights is not None:
+        from archlab.decoder.build import build
+
+        build(request.spec, device="meta", weights=request.run.weights)  # refuses those that do not fit
     if not request.run.verify:
         return
     from archlab.verify import verify
@@ -70,8 +74,9 @@ def _time(record: Record, request: Request, on_progress: Progress | None) -> Non
         return
     from archlab.bench import run as bench
 
+    run = request.run
     measured, environment = bench.run(
-        request.spec, request.workload, request.bench, request.run.device, request.run.seed, on_progress
+        request.spec, request.workload, request.bench, run.device, run.seed, on_progress, run.weights
     )
     record.figures |= measured
     record.environment |= environment

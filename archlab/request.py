@@ -20,6 +20,7 @@ class RunOptions:
 
     device: str = option("auto", "auto, cpu, cuda, cuda:0, mps")
     seed: int = option(0, "of the weights and of the tokens that are timed", ge=0)
+    weights: str | None = option(None, "a safetensors file, a sharded index or a folder; null: random weights")
     verify: bool = option(True, "build the module on the meta device and compare it with the closed form")
 
     def __post_init__(self) -> None:

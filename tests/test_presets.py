@@ -10,10 +10,12 @@ from archlab import presets
 from archlab.compose import compose, preset
 from archlab.cost.figures import exact_figures
 from archlab.decoder.resolve import resolve
+from archlab.interop.export import differences
+from archlab.interop.hub import read_config
 from archlab.workload import Workload
 
 FACTS = Path(__file__).parent / "data" / "facts"
-NAMED = sorted(file.stem for file in FACTS.glob("*.json"))
+NAMED = sorted({file.stem for file in FACTS.glob("*.json")} & set(presets.names()))
 
 
 @pytest.fixture(scope="module", params=NAMED)
@@ -34,6 +36,12 @@ def test_parameters_equal_the_fact(fact):
 def test_kv_bytes_equal_the_fact(fact):
     cost = archlab.kv_cache(archlab.load(fact["name"]), batch=1, context=1, dtype="bf16")
     assert cost.bytes_per_token == fact["kv_bytes_per_token_bf16"]
+
+
+def test_a_preset_is_what_the_public_config_says(fact):
+    imported = resolve(read_config(fact["hf_config"])[1]).spec
+    assert list(differences(archlab.load(fact["name"]), imported)) == []
+    assert archlab.load(fact["name"]).family == imported.family
 
 
 @pytest.mark.parametrize(

@@ -46,17 +46,19 @@ def run(
     device: str | Device = "auto",
     seed: int = 0,
     on_progress: Progress | None = None,
+    weights: str | None = None,
 ) -> tuple[Figures, dict[str, Any]]:
     """The measured figures by name, and the environment that they hold for.
 
     Where the workload leaves the dtype open, it is the device's own. `on_progress(phase, done)` is told the share of
-    each phase that is done, 0 to 1; the first is `build`. Raises ConfigError where the device is not there.
+    each phase that is done, 0 to 1; the first is `build`. weights: a file to load, see `archlab.build`. Raises
+    ConfigError where the device is not there.
     """
     device = pick(device) if isinstance(device, str) else device
     workload = workload.timed_in(device.native_dtype)
     busy = Busy()
     figures: Figures = {}
-    for made in Bench(spec, workload, options, device, seed, on_progress or _silent).stream():
+    for made in Bench(spec, workload, options, device, seed, on_progress or _silent, weights).stream():
         figures |= made
     device.release()
     return figures, environment(device, workload.weight_dtype, busy)
@@ -84,6 +86,7 @@ class Bench:
     device: Device
     seed: int
     on_progress: Progress
+    weights: str | None = None
 
     def stream(self) -> Iterator[Figures]:
         """The figures of each phase, as soon as it is timed."""
@@ -121,7 +124,8 @@ class Bench:
 
     def _build(self) -> Decoder:
         self.on_progress("build", 0.0)
-        decoder = build(self.spec, device=self.device.name, dtype=self.workload.weight_dtype, seed=self.seed)
+        dtype = self.workload.weight_dtype
+        decoder = build(self.spec, device=self.device.name, dtype=dtype, weights=self.weights, seed=self.seed)
         self.on_progress("build", 1.0)
         return decoder
 

@@ -31,19 +31,18 @@ NO_TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
 def export(spec: DecoderSpec) -> dict[str, Any]:
     """The config.json of a spec: of the family that it came from, else of the first that can express it.
 
-    Raises ConfigError with the choice or option that cannot be expressed, by the family that comes nearest.
+    Raises ConfigError with the choice or option that cannot be expressed, by its own family or the nearest.
     """
-    names = [spec.family] if spec.family in HOME else list(HOME)
-    nearest: tuple[int, str, str] | None = None
-    for name in names:
+    own = [spec.family] if spec.family in HOME else []
+    failed: dict[str, list[str]] = {}
+    for name in dict.fromkeys([*own, *HOME]):
         for layer_types in (False, True):
             config, wrong = _attempt(spec, family(name), layer_types)
             if not wrong:
                 return config
-            if nearest is None or len(wrong) < nearest[0]:
-                nearest = len(wrong), name, wrong[0]
-    assert nearest is not None
-    raise ConfigError("", f"no config.json says this model: in {nearest[1]}, which comes nearest, {nearest[2]}")
+            failed[name] = min(failed.get(name, wrong), wrong, key=len)
+    nearest = own[0] if own else min(failed, key=lambda name: len(failed[name]))
+    raise ConfigError("", f"no family's config.json says this model: in {nearest}, {failed[nearest][0]}")
 
 
 def _attempt(spec: DecoderSpec, known: Family, layer_types: bool) -> tuple[dict[str, Any], list[str]]:

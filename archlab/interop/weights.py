@@ -22,7 +22,7 @@ from archlab.interop.views import HubTensor, hub_tensors, own_tensors
 if TYPE_CHECKING:
     from archlab.decoder.module import Decoder
 
-SHOWN = 40
+SHOWN = 12
 _PREFIX = re.compile(r"^((language_model|model|transformer|decoder|gpt_neox)\.)+")
 
 

@@ -27,9 +27,16 @@ class Shell:
     folder: Path
 
     def __call__(self, *arguments, env=None, timeout=120):
+        return self._run(["-m", "archlab", *arguments], env, timeout)
+
+    def python(self, code):
+        """The answer of a program."""
+        return self._run(["-c", code], None, 120)
+
+    def _run(self, arguments, env, timeout):
         environment = {**os.environ, **(env or {})}
         done = subprocess.run(
-            [sys.executable, "-m", "archlab", *arguments],
+            [sys.executable, *arguments],
             cwd=self.folder,
             env=environment,
             capture_output=True,
