@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from archlab.cost.flops import flops as flops
     from archlab.cost.kv import kv_cache as kv_cache
     from archlab.cost.params import parameters as parameters
-    from archlab.decoder.build import build as build
+    from archlab.model import build as build
 
 __version__ = "0.1.0"
 
@@ -28,7 +28,7 @@ _HOMES = {
     "parameters": "archlab.cost.params",
     "kv_cache": "archlab.cost.kv",
     "flops": "archlab.cost.flops",
-    "build": "archlab.decoder.build",
+    "build": "archlab.model",
 }
 
 __all__ = ["__version__", "build", "flops", "kv_cache", "load", "parameters"]

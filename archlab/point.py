@@ -58,7 +58,7 @@ def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:
 
 def _check(record: Record, request: Request) -> None:
     if request.run.weights is not None:
-        from archlab.decoder.build import build
+        from archlab.model import build
 
         build(request.spec, device="meta", weights=request.run.weights)  # refuses those that do not fit
     if not request.run.verify:

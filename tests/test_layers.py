@@ -16,6 +16,8 @@ FLOORS = [
     {"decoder"},
     {"workload"},
     {"cost"},
+    {"interop"},
+    {"model"},
     {"request", "bench", "verify", "report"},
     {"overrides"},
     {"compose", "completion"},

@@ -17,9 +17,9 @@ from archlab.bench.device import Device, environment, pick
 from archlab.bench.host import Busy
 from archlab.bench.phases import PHASES, Run
 from archlab.cost.memory import inference_memory, training_memory
-from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
+from archlab.model import build
 from archlab.record import Figure
 from archlab.units import show_bytes
 from archlab.workload import BenchOptions, Workload

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from archlab.cost.params import PARTS
@@ -20,14 +18,12 @@ def build(
     spec: DecoderSpec,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = torch.float32,
-    weights: str | Path | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
 ) -> Decoder:
-    """The module of a spec, in training mode as torch builds modules, with weights from a file or random ones.
+    """The module of a spec, in training mode as torch builds modules, with random weights (see `init_weights`).
 
-    device: `meta` gives shapes without storage. dtype: a torch dtype or its name (`bf16`, `fp32`, ..). weights: a
-    safetensors file, a sharded index or a folder (see `archlab.interop.weights`), on `meta` only checked; None draws
-    them (see `init_weights`). seed: of the draw; torch's global random state is left as it was. Raises RequestError.
+    device: `meta` gives shapes without storage. dtype: a torch dtype or its name (`bf16`, `fp32`, ..). seed: of the
+    draw, None to leave the weights unset; torch's global random state is left as it was. Raises RequestError.
     """
     target = _device(device)
     with torch.device("meta"):
@@ -35,12 +31,8 @@ def build(
     decoder.to(torch_dtype(dtype))
     if target.type != "meta":
         decoder.to_empty(device=target)
-        if weights is None:
+        if seed is not None:
             init_weights(decoder, seed)
-    if weights is not None:
-        from archlab.interop.weights import load_weights
-
-        load_weights(decoder, weights)
     return decoder
 
 

@@ -71,7 +71,7 @@ def _attention(spec: DecoderSpec) -> Values:
     slides = [window is not None for window in windows]
     window = next((w for w in windows if w is not None), None)
     normed = _get(attention, "qk_norm", "none") != "none"
-    scale = attention.scale
+    scale = _get(attention, "scale")
     cap = _get(attention, "logit_cap", None)
     return {
         "num_attention_heads": attention.n_heads,
@@ -89,7 +89,7 @@ def _attention(spec: DecoderSpec) -> Values:
         "multi_query": _get(attention, "n_kv_heads", 0) == 1,
         "attention_multiplier": scale,
         "query_pre_attn_scalar": _whole(scale**-2),
-        "scale_attn_weights": spec.layers[0].attention.scale != 1,
+        "scale_attn_weights": scale != 1,
         "scale_attn_by_inverse_layer_idx": spec.n_layers > 1 and _shrinks(spec),
         "q_lora_rank": _get(attention, "q_rank"),
         "kv_lora_rank": _get(attention, "kv_rank"),
@@ -109,8 +109,8 @@ def _attention(spec: DecoderSpec) -> Values:
 
 def _shrinks(spec: DecoderSpec) -> bool:
     """Whether each layer's scores are divided by its number, counted from 1."""
-    first = spec.layers[0].attention.scale
-    return all(math.isclose(layer.attention.scale * (i + 1), first) for i, layer in enumerate(spec.layers))
+    scales = [_get(layer.attention, "scale") for layer in spec.layers]
+    return all(math.isclose(scale * (i + 1), scales[0]) for i, scale in enumerate(scales))
 
 
 def _whole(value: float) -> float | int:
@@ -154,8 +154,8 @@ def _ffn(spec: DecoderSpec) -> Values:
     act = "silu" if plain.choice == "swiglu_clamped" else _ACTIVATION.get(name, name)
     values = {
         **dict.fromkeys(("hidden_act", "hidden_activation"), act),
-        "intermediate_size": plain.d_ff,
-        "mlp_bias": plain.bias,
+        "intermediate_size": _get(plain, "d_ff"),
+        "mlp_bias": _get(plain, "bias", False),
         "use_moe": bool(mixed),
     }
     return values | (_mixture(spec, mixed[0]) if mixed else {})

@@ -16,11 +16,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import archlab
-from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
 from archlab.errors import RequestError
 from archlab.interop.hub import load_config
 from archlab.interop.weights import load_weights, save_weights
+from archlab.model import build
 
 LLAMA = DATA / "references" / "llama"
 GPT2 = DATA / "references" / "gpt2"

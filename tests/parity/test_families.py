@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from archlab.cost.params import parameters
-from archlab.decoder.build import build
 from archlab.interop.export import export
 from archlab.interop.hub import load_config, read_config
+from archlab.model import build
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 64}
 TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))

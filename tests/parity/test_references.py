@@ -11,10 +11,10 @@ from imported import DATA, REFERENCES, known_or_skip
 from safetensors.torch import load_file
 from torch import Tensor
 
-from archlab.decoder.build import build
 from archlab.decoder.cache import KVCache
 from archlab.decoder.module import Decoder
 from archlab.interop.hub import load_config
+from archlab.model import build
 
 TOLERANCE = {torch.float64: ("logits_f64", 1e-9), torch.float32: ("logits_f32", 1e-4)}
 
