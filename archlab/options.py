@@ -29,14 +29,17 @@ def option(
     lt: float | None = None,
     valid: Sequence[Any] | None = None,
     excludes: str | None = None,
+    words: Sequence[str] = (),
 ) -> Any:
     """A field that a user may set.
 
     auto: the rule, in words, that gives the value when the user does not. ge, gt, lt: bounds.
     valid: the only values. excludes: an option that says the same thing another way; setting one clears it.
+    words: rules by name that may stand for a number; `Spec.derive` puts the number in their place.
     """
     bounds = {"ge": ge, "gt": gt, "lt": lt, "valid": valid}
-    return field(default=default, metadata={"help": help, "auto": auto, "excludes": excludes, "part": None, **bounds})
+    about = {"help": help, "auto": auto, "excludes": excludes, "part": None, "rules": tuple(words)}
+    return field(default=default, metadata=about | bounds)
 
 
 def part(axis: str, choice: str, help: str) -> Any:
@@ -69,6 +72,7 @@ class Option:
     lt: float | None
     valid: tuple[Any, ...] | None
     part: tuple[str, str] | None
+    rules: tuple[str, ...] = ()
 
     @property
     def required(self) -> bool:
@@ -94,7 +98,7 @@ class Option:
 
     @property
     def words(self) -> list[str]:
-        return [word for word in self.valid or () if isinstance(word, str)]
+        return [word for word in (*(self.valid or ()), *self.rules) if isinstance(word, str)]
 
 
 def _show(value: Any) -> str:
@@ -122,10 +126,11 @@ def _coerce(opt: Option, value: Any) -> Any:
     elif isinstance(value, Spec):
         matched = opt.part is not None and isinstance(value, kinds)
     else:
-        matched = isinstance(value, str) and str in kinds
+        matched = isinstance(value, str) and (str in kinds or value in opt.rules)
     if not matched:
-        wanted = " or ".join(_TYPE_NAMES.get(kind, "a block of options") for kind in kinds)
-        raise ConfigError(opt.name, f"{value!r} is not {wanted}", value=value)
+        wanted = " or ".join((*(_TYPE_NAMES.get(kind, "a block of options") for kind in kinds), *opt.rules))
+        near = nearest(value, opt.rules) if isinstance(value, str) else None
+        raise ConfigError(opt.name, f"{value!r} is not {wanted}", value=value, nearest=near)
     return value
 
 

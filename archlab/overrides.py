@@ -70,6 +70,8 @@ def _normalise(override: str) -> str:
     if match is None or match["rest"] is None or match["key"].split(".")[0] == "hydra":
         return override
     key, rest, mode = match["key"], match["rest"], match["mode"] or ""
+    if key == "experiment":  # a group that is listed, whose choices are the user's own; + adds nothing
+        return f"{key}{rest}"
     if mode == "~" or "@" in key:
         return override
     if "." in key or mode:

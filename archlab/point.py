@@ -26,6 +26,7 @@ def run_point(
 ) -> Record:
     """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status."""
     request = read_request(config, typed)
+    request.check_runs()
     record = _blank(config, overrides)
     record.notes = list(request.notes)
     record.composition = composition(request.spec)

@@ -47,7 +47,7 @@ class Figure:
 class Record:
     """One run: its config, its composition, its figures, where it ran and whether it is ok.
 
-    config: the composed config, enough to repeat the run. composition: the resolved choices, see `compose.py`.
+    config: the composed config, enough to repeat the run. composition: the resolved choices, see `decoder/describe.py`.
     figures: by name; `params`, `kv_bytes_per_token`, `decode_tok_s` and so on. notes: what was dropped or assumed.
     """
 
@@ -144,8 +144,12 @@ def from_dict(body: Any, where: str) -> Record:
 
 def collect(folder: Path) -> Iterator[Record]:
     """Every record at or under `folder`, in the order of its jobs' numbers."""
-    for file in sorted(folder.rglob(FILE), key=lambda path: _natural(path.relative_to(folder))):
-        yield load(file)
+    yield from (load(file) for file in files(folder))
+
+
+def files(folder: Path) -> list[Path]:
+    """Every record's file at or under `folder`, in the order of its jobs' numbers."""
+    return sorted(folder.rglob(FILE), key=lambda path: _natural(path.relative_to(folder)))
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

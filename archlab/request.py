@@ -21,6 +21,7 @@ class RunOptions:
     device: str = option("auto", "auto, cpu, cuda, cuda:0, mps")
     seed: int = option(0, "of the weights and of the tokens that are timed", ge=0)
     weights: str | None = option(None, "a safetensors file, a sharded index or a folder; null: random weights")
+    objective: tuple[str, ...] = option(("params",), "figures that a sweeper which searches is told")
     verify: bool = option(True, "build the module on the meta device and compare it with the closed form")
 
     def __post_init__(self) -> None:
@@ -39,6 +40,10 @@ class Request:
     run: RunOptions
     notes: list[str]
 
+    def check_runs(self) -> None:
+        """Raise ConfigError where the model can be costed, but the workload cannot be run on it."""
+        self.workload.check(self.spec)
+
 
 def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Request:
     """Read a composed config. typed: dotted keys that the user set. Raises ConfigError."""
@@ -53,11 +58,9 @@ def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Requ
     if "model" not in config:
         raise ConfigError("model", "is required")
     resolved = resolve(config["model"], [key for key in typed if key.startswith("model.")])
-    workload: Workload = read_plain(Workload, config.get("workload", {}), "workload")
-    workload.check(resolved.spec)
     return Request(
         spec=resolved.spec,
-        workload=workload,
+        workload=read_plain(Workload, config.get("workload", {}), "workload"),
         bench=read_plain(BenchOptions, config.get("bench", {}), "bench"),
         run=read_plain(RunOptions, own, ""),
         notes=resolved.notes,

@@ -12,6 +12,9 @@ from archlab.record import Figure
 from archlab.units import dtype_bytes
 from archlab.workload import Workload
 
+PAIRS = {"full": "every query-key pair", "causal": "pairs that see each other"}
+"""What each convention counts."""
+
 
 def exact_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     """Parameters, weight bytes, KV cache and FLOPs; all exact, none needs torch."""
@@ -75,11 +78,14 @@ def _cache_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
 
 def _flop_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     figures = {}
+    once = spec.head.last_token_only
+    head = "one row of outputs, of the last position" if once else "logits of all positions"
     for convention in CONVENTIONS:
         cost = flops(spec, 1, workload.prompt, 1, convention)
-        pairs = "every query-key pair" if convention == "full" else "pairs that see each other"
-        how = f"matmul FLOPs, 2 a multiply-add, {pairs}, logits of all positions, prompt {workload.prompt:,}"
+        how = f"matmul FLOPs, 2 a multiply-add, {PAIRS[convention]}, {head}, prompt {workload.prompt:,}"
         figures[f"flops_prefill_per_token.{convention}"] = _exact(cost.prefill_per_token, "FLOP/token", how)
+    if once:
+        return figures  # this head makes no tokens to decode
     cost = flops(spec, 1, workload.prompt, 1, "full")
     how = f"matmul FLOPs, 2 a multiply-add, one token after {workload.prompt:,} cached; full and causal agree"
     figures["flops_decode_per_token"] = _exact(cost.decode_per_token, "FLOP/token", how)

@@ -1,7 +1,8 @@
 """Matmul FLOPs, exact: 2 a multiply-add, embedding lookup 0, head counted tied or not, elementwise work not counted.
 
 Two conventions. `full` counts every (query, key) pair of the score matrix that a kernel without a shortcut computes,
-and equals torch's counter; `causal` counts only the pairs that see each other: at or below the diagonal, and in the
+and equals torch's counter on the meta device or with the math backend (torch does not count its fused CPU kernel);
+`causal` counts only the pairs that see each other: at or below the diagonal, and in the
 window or the chunk of a layer that has one. In decoding they agree: no key out of sight is kept.
 """
 
@@ -18,9 +19,9 @@ CONVENTIONS = ("full", "causal")
 
 @dataclass(frozen=True)
 class Flops:
-    """FLOPs of a run: `prefill` of the prompt with logits of all positions, then `decode` of `new` single tokens.
+    """FLOPs of a run: `prefill` of the prompt with logits of all positions (classes: of the last), then `decode`.
 
-    `by_part` splits prefill + decode. The tokens of `decode` are steps prompt + 1 to prompt + new.
+    `by_part` splits prefill + decode. `decode` is of `new` single tokens, steps prompt + 1 to prompt + new.
     """
 
     convention: str

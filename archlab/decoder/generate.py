@@ -58,12 +58,7 @@ def generate(
     anything runs where the run is too long or a setting cannot be.
     """
     _check(new, temperature, top_k, top_p)
-    if decoder.spec.head.last_token_only:
-        raise RequestError(f"head {decoder.spec.head.choice} gives no tokens; use tied or untied to generate")
-    held = cache.held if cache is not None else 0
-    decoder.spec.check_length(held + ids.shape[1] + new)
-    if cache is not None:
-        cache.check_room(ids.shape[1] + max(new - 1, 0))  # the last token is never fed back
+    _check_run(decoder.spec, ids.shape[1], new, cache)
     if seed is not None:
         generator = torch.Generator(ids.device).manual_seed(seed)
     with evaluating(decoder):
@@ -101,6 +96,15 @@ def probabilities(logits: Tensor, temperature: float, top_k: int | None = None, 
         dropped = ordered.cumsum(-1) - ordered >= top_p  # the likeliest before it reach top_p already
         wide = wide.masked_fill(dropped.scatter(-1, order, dropped), -torch.inf)
     return wide.softmax(-1)
+
+
+def _check_run(spec: DecoderSpec, length: int, new: int, cache: KVCache | None) -> None:
+    """Refuse a head that makes no tokens, and a run that is longer than the positions or the cache."""
+    if spec.head.last_token_only:
+        raise RequestError(f"head {spec.head.choice} gives no tokens; use tied or untied to generate")
+    spec.check_length((cache.held if cache is not None else 0) + length + new)
+    if cache is not None:
+        cache.check_room(length + max(new - 1, 0))  # the last token is never fed back
 
 
 def _check(new: int, temperature: float, top_k: int | None, top_p: float | None) -> None:

@@ -72,6 +72,16 @@ class Comparison:
     def figures(self) -> list[Field]:
         return [field for field in self.fields if not field.label]
 
+    @property
+    def notes(self) -> list[str]:
+        """What was dropped or assumed, by record; one that is not ok has said why already."""
+        return [
+            f"{' '.join((record.name, *record.overrides))}: {note}"
+            for record in self.records
+            if record.ok
+            for note in record.notes
+        ]
+
 
 def comparison(records: Iterable[Record], sort: str | None = None, detail: bool = False) -> Comparison:
     """The headline figures of records after what tells them apart; with `detail` every figure and every difference.

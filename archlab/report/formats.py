@@ -65,11 +65,13 @@ def csv_text(compared: Comparison) -> str:
 
 
 def md_text(compared: Comparison) -> str:
-    """A GitHub table, a row a record, the best in bold."""
+    """A GitHub table, a row a record, the best in bold; below it what was dropped to compose them."""
     head = [_md_head(field) for field in compared.fields]
     rule = ["---" if field.label or not field.unit else "---:" for field in compared.fields]
     rows = [[_md_cell(field, index) for field in compared.fields] for index in range(len(compared.records))]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
+    table = "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
+    notes = "".join(f"- {_md(note)}\n" for note in compared.notes)
+    return f"{table}\n{notes}" if notes else table
 
 
 def _md_head(field: Field) -> str:

@@ -40,6 +40,7 @@ def show_comparison(compared: Comparison, console: Console) -> None:
     show(columns if turned else rows, console, indent=0)
     if turned:
         _reasons(compared, console)
+    _notes(compared, console)
     _legend(compared, console, "row" if turned else "column")
 
 
@@ -126,3 +127,9 @@ def _legend(compared: Comparison, console: Console, what: str) -> None:
     parts = [f"{len(records)} records", f"{failed} not ok" if failed else "", f"* best of its {what}" if marked else ""]
     console.print()
     line(console, Cell(", ".join(filter(None, parts)), "dim"))
+
+
+def _notes(compared: Comparison, console: Console) -> None:
+    """What was dropped to compose the records."""
+    for note in compared.notes:
+        line(console, Cell(clean(note), "dim"))

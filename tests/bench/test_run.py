@@ -42,12 +42,12 @@ def test_every_phase_has_its_figures(figures: dict[str, Figure]) -> None:
         assert figure.value > 0
 
 
-def test_spreads_are_in_order(figures: dict[str, Figure]) -> None:
+def test_spreads_are_in_order(figures: dict[str, Figure], options: BenchOptions) -> None:
     for name, figure in figures.items():
         if name.endswith(("tok_s", "_seconds", "per_token", "per_step")) and "warmup" not in name:
             assert None not in (figure.low, figure.high)
             assert figure.low <= figure.value <= figure.high, name
-            assert figure.repeats in (2, 3)
+            assert 1 <= figure.repeats <= options.max_repeats  # fewer than wanted where the machine is busy
             assert all(words in figure.how for words in ("fp32 on cpu", "to warm up", "stopped:", "2 x "))
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from archlab.components.attention.module import Step
+from archlab.errors import ConfigError
 from archlab.options import read_options
 from archlab.registry import choice, choices, module_class
 
@@ -29,7 +30,7 @@ class Branch(nn.Module):
 
 def block(name: str, **options: Any) -> nn.Module:
     chosen, norm = choice("block", name), choice("norm", "rmsnorm")
-    spec = chosen.spec.resolve("block", name, read_options(chosen.spec, options), {})
+    spec = chosen.spec.resolve("block", name, read_options(chosen.spec, options), {"d_model": 6})
     norm_spec = norm.spec.resolve("norm", "rmsnorm", read_options(norm.spec, {}), {})
     made: nn.Module = module_class("block", spec)(spec, norm_spec, 6, Branch(1), Branch(2)).double()
     for parameter in made.parameters():
@@ -90,3 +91,12 @@ def test_every_layout_is_tested() -> None:
 def test_a_residual_scale_of_0_removes_the_skip_path() -> None:
     module, x = block("pre_norm", residual_scale=0.0), torch.randn(1, 2, 6, dtype=torch.float64)
     assert torch.equal(module(x, Step()), module.ffn(module.ffn_norm(module.attention(module.attention_norm(x)))))
+
+
+@pytest.mark.parametrize("name", sorted(choices("block")))
+def test_the_scale_of_embeddings_may_follow_the_width(name: str) -> None:
+    spec = choice("block", name).spec
+    options = read_options(spec, {"embedding_scale": "sqrt_d_model"})
+    assert spec.resolve("block", name, options, {"d_model": 1024}).options()["embedding_scale"] == 32.0
+    with pytest.raises(ConfigError, match="'sqrt' is not a finite number or sqrt_d_model"):
+        read_options(spec, {"embedding_scale": "sqrt"})

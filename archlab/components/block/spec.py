@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from archlab.options import Spec, option
+from archlab.options import Spec, inherited, option
 from archlab.registry import register
 
 
@@ -27,14 +27,22 @@ from archlab.registry import register
 class Block(Spec):
     """A residual layout. `norm_names` are the norms over d_model that one layer owns."""
 
+    d_model: int = inherited()
     residual_scale: float = option(1.0, "multiplies the skip path; 0 removes it", ge=0)
     branch_scale: float = option(1.0, "multiplies what is added to it")
-    embedding_scale: float = option(1.0, "multiplies the token embedding as it enters the residual stream", gt=0)
+    embedding_scale: float = option(
+        1.0,
+        "multiplies the token embedding as it enters the residual stream; sqrt_d_model: by the root of the width",
+        gt=0,
+        words=("sqrt_d_model",),
+    )
     embedding_norm: bool = option(False, "a norm on the token embedding, before the first layer (BLOOM)")
     final_norm: bool = option(help="a norm between the last layer and the head", auto="true, but false for post_norm")
 
     @classmethod
     def derive(cls, values: dict[str, Any]) -> None:
+        if values["embedding_scale"] == "sqrt_d_model":
+            values["embedding_scale"] = values["d_model"] ** 0.5
         values.setdefault("final_norm", True)
 
     @property
@@ -54,6 +62,7 @@ class PostNorm(Block):
     @classmethod
     def derive(cls, values: dict[str, Any]) -> None:
         values.setdefault("final_norm", False)
+        super().derive(values)
 
 
 @dataclass(frozen=True, kw_only=True)
