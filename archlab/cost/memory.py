@@ -20,7 +20,6 @@ from dataclasses import dataclass, fields
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import parameters
 from archlab.decoder.spec import DecoderSpec, LayerSpec
-from archlab.record import Figure
 from archlab.units import dtype_bytes
 from archlab.workload import Workload
 
@@ -82,15 +81,6 @@ def training_memory(spec: DecoderSpec, workload: Workload) -> Memory:
         activations=tokens * (kept + live + _norm_bytes(spec.d_model, width)),
         logits=rows * spec.head.width * (width + 3 * _wide(width)),
     )
-
-
-def estimated_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
-    """What inference and one training step need, as figures."""
-    needs = {"inference_bytes": inference_memory(spec, workload), "train_bytes": training_memory(spec, workload)}
-    return {
-        name: Figure(memory.total, "B", "estimated", f"{' + '.join(memory.parts)}; {workload.weight_dtype}")
-        for name, memory in needs.items()
-    }
 
 
 def _wide(width: int) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from archlab.bench.phases import PHASES
 from archlab.cost.kv import kv_cache
-from archlab.cost.memory import Memory, estimated_figures, inference_memory, training_memory
+from archlab.cost.memory import Memory, inference_memory, training_memory
 from archlab.cost.params import parameters
 from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
@@ -87,14 +87,6 @@ def test_more_work_needs_more(change: str, spec: DecoderSpec) -> None:
         less, more = needs(spec, small), needs(spec, large)
         assert more.weights == less.weights
         assert more.activations > less.activations
-
-
-def test_the_figures_are_estimates(spec: DecoderSpec, workload: Workload) -> None:
-    figures = estimated_figures(spec, workload)
-    assert figures["inference_bytes"].value == inference_memory(spec, workload).total
-    assert figures["train_bytes"].value == training_memory(spec, workload).total
-    assert {figure.kind for figure in figures.values()} == {"estimated"}
-    assert figures["train_bytes"].how == "weights + gradients + optimizer + activations + logits; fp32"
 
 
 def test_absent_parts_are_left_out() -> None:
