@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import typer
 import archlab
 from archlab import completion
 from archlab.errors import ArchlabError, RequestError
+from archlab.record import finite
 
 app = typer.Typer(
     name="archlab",
@@ -21,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-_OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
+_OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help", "-h"]}
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -65,6 +67,11 @@ def build(
 
     archlab build --from Qwen3-8B/config.json workload.batch=8
     """
+    from archlab.overrides import shown_by_hydra
+
+    shown = shown_by_hydra(overrides or [])
+    if shown is not None and as_json:
+        raise RequestError(f"{shown} prints text of Hydra's own; leave out {shown} or --json")
     from archlab.launch import launch_from
 
     outcome = launch_from(source, overrides or [])
@@ -72,7 +79,9 @@ def build(
         _show(outcome, as_json)
     if outcome.interrupted:
         raise typer.Exit(130)
-    if any(not record.ok for record in outcome.records):
+    if outcome.problem is not None:
+        print(f"archlab: the sweep ended early: {outcome.problem}", file=sys.stderr)
+    if outcome.problem is not None or any(not record.ok for record in outcome.records):
         raise typer.Exit(1)
 
 
@@ -85,9 +94,14 @@ def _show(outcome: Any, as_json: bool) -> None:
         _print_build(outcome.records[0], as_json)
 
 
+def _print_json(document: Any) -> None:
+    """One line of ASCII, so that no terminal, pipe or name can break it."""
+    print(json.dumps(finite(document), ensure_ascii=True, allow_nan=False, default=str))
+
+
 def _print_build(record: Any, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(record.as_dict(), ensure_ascii=False))
+        _print_json(record.as_dict())
         return
     from archlab.report.build import show_build
     from archlab.report.console import console
@@ -109,7 +123,7 @@ def compare(
         list[str],
         typer.Argument(
             help="Presets, YAML files, config.json, run folders, records; overrides follow the model they change.",
-            autocompletion=completion.complete_model,
+            autocompletion=completion.complete_model_or_override,
         ),
     ],
     sort: Sort = None,
@@ -121,8 +135,10 @@ def compare(
 
     archlab compare gpt2 minimind model/attention=mqa outputs/2026-01-31/12-00-00-000000
     """
+    from archlab.report.formats import check_format
     from archlab.sources import gather
 
+    check_format(form)
     _print_comparison(gather(models), sort, "json" if as_json else form, detail=True)
 
 
@@ -140,7 +156,7 @@ def components(
     from archlab.report.console import console
 
     if as_json:
-        print(json.dumps(components_data(axis, preset_users()), ensure_ascii=False))
+        _print_json(components_data(axis, preset_users()))
     else:
         show_components(axis, preset_users(), console())
 
@@ -154,7 +170,7 @@ def models(as_json: Json = False, debug: Debug = False) -> None:
 
     found = preset_records()
     if as_json:
-        print(json.dumps(models_data(found), ensure_ascii=False))
+        _print_json(models_data(found))
     else:
         show_models(found, console())
 
@@ -177,7 +193,10 @@ def import_(
 @app.command("export", context_settings=_OPEN)
 def export_(
     model: Annotated[str, typer.Argument(help="A preset, a YAML, a run.", autocompletion=completion.complete_model)],
-    overrides: Annotated[list[str] | None, typer.Argument(help="What to change first.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to change first.", autocompletion=completion.complete_override),
+    ] = None,
     output: Output = None,
     debug: Debug = False,
 ) -> None:
@@ -208,6 +227,8 @@ def _deliver(text: str, told: str, output: str | None) -> None:
 def main() -> None:
     """Run the command line; every error is one message and an exit code."""
     arguments = sys.argv[1:]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
     sys.exit(run(lambda: app(args=arguments, prog_name="archlab", standalone_mode=False), arguments))
 
 
@@ -217,6 +238,10 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
         result = call()
     except ArchlabError as error:
         return _refuse(error, arguments)
+    except SystemExit as stop:  # of Hydra's own parser, which has said why on stderr
+        if stop.code in (0, None):
+            return 0
+        return _refuse(RequestError("Hydra refused the command line"), arguments)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -237,7 +262,7 @@ def _refuse(error: ArchlabError, arguments: list[str]) -> int:
 
         traceback.print_exc()
     if "--json" in arguments:
-        print(json.dumps({"error": error.as_dict()}, ensure_ascii=False))
+        _print_json({"error": error.as_dict()})
     else:
         print(f"archlab: {error}", file=sys.stderr)
     return error.exit_code

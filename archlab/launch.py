@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archlab import record as records
 from archlab.compose import hydra_errors, model_source
-from archlab.errors import RequestError
+from archlab.errors import ArchlabError, RequestError
+from archlab.landing import Landing
 from archlab.overrides import normalise, split, typed_keys
 from archlab.presets import conf_dir
 from archlab.record import Record
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 log = logging.getLogger("archlab")
-_folders: list[Path] = []
+_landings: list[Landing] = []
 _refused: list[RequestError] = []
 
 
@@ -35,10 +35,10 @@ class FolderCallback:
     """Hydra calls it in this process before the first job: where will the output land?"""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        _folders.append(Path(config.hydra.run.dir).absolute())
+        _landings.append(Landing.at(Path(config.hydra.run.dir), multirun=False))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        _folders.append(Path(config.hydra.sweep.dir).absolute())
+        _landings.append(Landing.at(Path(config.hydra.sweep.dir), multirun=True))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):
@@ -46,14 +46,21 @@ class FolderCallback:
         raise AttributeError(name)
 
 
+class Interrupted(ArchlabError):
+    """Ctrl-C, before anything was finished."""
+
+    exit_code = 130
+
+
 @dataclass
 class Outcome:
-    """What a launch left behind. interrupted: Ctrl-C ended it."""
+    """What a launch left behind. interrupted: Ctrl-C ended it. problem: what ended it beside its records."""
 
     records: list[Record]
     folder: Path | None
     multirun: bool
     interrupted: bool = False
+    problem: str | None = None
 
 
 def launch_from(source: str | None, arguments: Sequence[str]) -> Outcome:
@@ -68,13 +75,16 @@ def launch_from(source: str | None, arguments: Sequence[str]) -> Outcome:
 
 
 def launch(arguments: Sequence[str], extra: Sequence[str] = ()) -> Outcome:
-    """Run the command line's flags and overrides through Hydra. Raises RequestError; nothing is left then."""
+    """Run the command line's flags and overrides through Hydra.
+
+    Raises RequestError, and then nothing is left; or what Hydra raised, where no point left a record.
+    """
     flags, overrides = split(arguments)
     argv = [*flags, *extra, *normalise(overrides)]
-    multirun = "-m" in flags or "--multirun" in flags
-    _folders.clear()
+    _landings.clear()
     _refused.clear()
     interrupted = False
+    problem: Exception | None = None
     try:
         with _writable(), hydra_errors():
             _call_hydra(argv)
@@ -82,12 +92,25 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = ()) -> Outcome:
             raise _refused[0]
     except KeyboardInterrupt:
         interrupted = True
-    except RequestError:
-        _discard()
-        raise
-    folder = _folders[-1] if _folders else None
-    found = list(records.collect(folder)) if folder is not None and folder.is_dir() else []
-    return Outcome(found, folder, multirun, interrupted)
+    except Exception as error:
+        problem = error
+    finally:
+        for landing in _landings:
+            landing.tidy()
+    return _outcome(interrupted, problem)
+
+
+def _outcome(interrupted: bool, problem: Exception | None) -> Outcome:
+    """What there is to show; an end without any record is raised instead."""
+    landing = _landings[-1] if _landings else None
+    found = landing.records() if landing is not None else []
+    if not found and interrupted:
+        raise Interrupted("interrupted before anything was finished")
+    if not found and problem is not None:
+        raise problem
+    said = None if problem is None else f"{type(problem).__name__}: {problem}"
+    folder = landing.folder if landing is not None else None
+    return Outcome(found, folder, landing is not None and landing.multirun, interrupted, said)
 
 
 @contextlib.contextmanager
@@ -96,15 +119,6 @@ def _writable() -> Iterator[None]:
         yield
     except OSError as error:
         raise RequestError(f"{error.filename}: the output folder cannot be written: {error.strerror}") from error
-
-
-def _discard() -> None:
-    """Remove the run folder that Hydra made for a request that was refused."""
-    for folder in _folders:
-        if folder.is_dir() and not any(folder.rglob(records.FILE)):
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                folder.parent.rmdir()
 
 
 def _call_hydra(argv: Sequence[str]) -> None:
@@ -124,10 +138,11 @@ def _call_hydra(argv: Sequence[str]) -> None:
             os.environ["HYDRA_FULL_ERROR"] = old_full
 
 
-def run_job(config: DictConfig) -> None:
-    """Hydra's task: one point. Nothing is raised but Ctrl-C, so that a sweep's next point runs.
+def run_job(config: DictConfig) -> float | tuple[float, ...]:
+    """Hydra's task: one point; its objective, for a sweeper that searches.
 
-    A single run that is refused leaves no record; it runs in the process of `launch`, which raises its error.
+    Nothing is raised but Ctrl-C, so that a sweep's next point runs. A single run that is refused leaves no record; it
+    runs in the process of `launch`, which raises its error.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -147,12 +162,20 @@ def run_job(config: DictConfig) -> None:
     except RequestError as error:
         if single:
             _refused.append(error)
-            return
+            return math.nan
         record = invalid_point(plain, overrides, error)
     record.save(folder)
     OmegaConf.save(OmegaConf.create(record.config), folder / "config.yaml")
     if not single:
         log.info("%s %s: %s%s", hydra.job.num, " ".join(overrides), record.status, _because(record))
+    return _objective(record)
+
+
+def _objective(record: Record) -> float | tuple[float, ...]:
+    """The figures that `objective` names; not a number where the record has none."""
+    found = [record.value(name) for name in record.config.get("objective") or ["params"]]
+    values = tuple(math.nan if value is None else float(value) for value in found)
+    return values[0] if len(values) == 1 else values
 
 
 def _because(record: Record) -> str:

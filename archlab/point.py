@@ -6,7 +6,6 @@ import datetime
 import platform
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from archlab.decoder.describe import composition
 from archlab.errors import RequestError
 from archlab.record import Figure, Record
 from archlab.request import Request, read_request
+from archlab.warmup import import_torch
 
 Progress = Callable[[str, float], None]
 
@@ -31,8 +31,8 @@ def run_point(
     record.notes = list(request.notes)
     record.composition = composition(request.spec)
     record.figures = exact_figures(request.spec, request.workload)
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch runs without it, and says so
     try:
+        _import_torch(request)
         _check(record, request)
         _time(record, request, on_progress)
     except RequestError:
@@ -55,6 +55,12 @@ def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:
     plain = {key: value for key, value in config.items() if key != "hydra"}
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
     return Record(config=plain, overrides=list(overrides), environment=environment, created=now)
+
+
+def _import_torch(request: Request) -> None:
+    """What the run needs of torch, if anything. An optimizer imports the compiler, at its first use."""
+    if request.bench.phases or request.run.verify or request.run.weights is not None:
+        import_torch(*(["torch._dynamo"] if "train" in request.bench.phases else []))
 
 
 def _check(record: Record, request: Request) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,13 @@ class Record:
         """The record as plain JSON data; floats that JSON cannot hold become null."""
         body = {key: value for key, value in self.__dict__.items() if key != "figures"}
         body["figures"] = {name: figure.as_dict() for name, figure in self.figures.items()}
-        plain: dict[str, Any] = _finite({"schema": SCHEMA, **body})
+        plain: dict[str, Any] = finite({"schema": SCHEMA, **body})
         return plain
 
     def save(self, folder: Path) -> Path:
         """Write record.json into `folder`, whole or not at all: a temporary name, flushed, then renamed."""
         self.folder = str(folder)
-        text = json.dumps(self.as_dict(), indent=1, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(self.as_dict(), indent=1, allow_nan=False)  # ASCII: a path may hold any bytes
         return write_atomically(folder / FILE, text + "\n")
 
 
@@ -106,11 +106,12 @@ def write_atomically(path: Path, text: str) -> Path:
     return path
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """JSON data, with null for the floats that JSON cannot hold."""
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -135,11 +136,108 @@ def from_dict(body: Any, where: str) -> Record:
     if body["schema"] != SCHEMA:
         raise RequestError(f"{where}: has schema {body['schema']!r}; this archlab reads {SCHEMA}")
     fields = {key: value for key, value in body.items() if key in Record.__dataclass_fields__}
+    figures = fields.pop("figures")
+    problem = _wrong(fields, _RECORD) or _wrong_composition(fields.get("composition"))
+    for name, figure in figures.items():
+        problem = problem or _wrong_figure(name, figure)
+    if problem is None and "config" not in fields:
+        problem = "config is missing"
+    if problem is not None:
+        raise RequestError(f"{where}: is no record of archlab: {problem}")
+    return Record(**fields, figures={name: Figure(**figure) for name, figure in figures.items()})
+
+
+def _number(value: Any) -> bool:
     try:
-        fields["figures"] = {name: Figure(**figure) for name, figure in body["figures"].items()}
-        return Record(**fields)
-    except TypeError as error:
-        raise RequestError(f"{where}: is no record of archlab: {error}") from None
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond any float
+        return False
+
+
+def _list_of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _group(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _or_null(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or holds(value)
+
+
+Kinds = Mapping[str, tuple[Callable[[Any], bool], str]]
+_TEXT, _TEXT_OR_NULL, _GROUP = (_text, "text"), (_or_null(_text), "text or null"), (_group, "a group")
+_NUMBER_OR_NULL = (_or_null(_number), "a number or null")
+_TEXTS, _GROUPS = (_list_of(str), "a list of text"), (_list_of(dict), "a list of groups")
+_RECORD: Kinds = {
+    "config": _GROUP, "overrides": _TEXTS, "status": (STATUSES.__contains__, "one of " + ", ".join(STATUSES)),
+    "reason": _TEXT_OR_NULL, "notes": _TEXTS, "composition": _GROUP, "checks": _GROUPS, "environment": _GROUP,
+    "created": _TEXT, "folder": _TEXT_OR_NULL,
+}  # fmt: skip
+_FIGURE: Kinds = {
+    "value": _NUMBER_OR_NULL, "unit": _TEXT, "kind": (KINDS.__contains__, "one of " + ", ".join(KINDS)), "how": _TEXT,
+    "low": _NUMBER_OR_NULL, "high": _NUMBER_OR_NULL, "repeats": _NUMBER_OR_NULL, "status": _TEXT,
+    "reason": _TEXT_OR_NULL,
+}  # fmt: skip
+
+
+def _wrong(fields: Mapping[str, Any], kinds: Kinds, under: str = "") -> str | None:
+    """What is wrong with the types of some fields, None where nothing is."""
+    for name, value in fields.items():
+        if name not in kinds:
+            return f"{under}{name} is no field of it"
+        holds, wanted = kinds[name]
+        if not holds(value):
+            return f"{under}{name} is not {wanted}"
+    blocks = ("model", "workload", "bench")
+    config = fields.get("config", {}) if kinds is _RECORD else {}
+    return next((f"config.{name} is not a group" for name in blocks if not _or_null(_group)(config.get(name))), None)
+
+
+def _wrong_figure(name: str, figure: Any) -> str | None:
+    if not isinstance(figure, dict):
+        return f"figures.{name} is not a group"
+    missing = [key for key in ("value", "unit", "kind", "how") if key not in figure]
+    return f"figures.{name} has no {missing[0]}" if missing else _wrong(figure, _FIGURE, f"figures.{name}.")
+
+
+def _wrong_composition(composition: Any) -> str | None:
+    """What is wrong with a composition: the tables read its sizes, its axes and its kinds of layer."""
+    if not composition:
+        return None
+    missing = [name for name in _SIZES if name not in composition]
+    if missing:
+        return f"composition.{missing[0]} is missing"
+    if not isinstance(composition.get("layer_kinds"), list):
+        return "composition.layer_kinds is not a list"
+    problem = _wrong_axes(composition.get("axes"), "composition.axes")
+    for kind in composition["layer_kinds"]:
+        layers = kind.get("layers") if isinstance(kind, dict) else None
+        if not (isinstance(layers, list) and layers and all(type(layer) is int for layer in layers)):
+            return "composition.layer_kinds has one without layers"
+        problem = problem or _wrong_axes(kind.get("axes"), "composition.layer_kinds.axes")
+    return problem
+
+
+_SIZES = ("d_model", "n_layers", "vocab_size", "context")
+
+
+def _wrong_axes(axes: Any, where: str) -> str | None:
+    if not isinstance(axes, dict):
+        return f"{where} is not a group"
+    return next((f"{where}.{axis} names no choice" for axis, block in axes.items() if not _names_choices(block)), None)
+
+
+def _names_choices(block: Any) -> bool:
+    """Whether a block of options, and each block in it, says which choice it is."""
+    if not isinstance(block, dict) or not isinstance(block.get("choice"), str):
+        return False
+    return all(_names_choices(value) for value in block.values() if isinstance(value, dict))
 
 
 def collect(folder: Path) -> Iterator[Record]:

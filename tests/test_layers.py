@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
     {"errors"},
-    {"units", "options", "record", "presets"},
+    {"units", "options", "record", "presets", "warmup"},
     {"registry"},
     {"components"},
     {"decoder"},
@@ -21,7 +21,7 @@ FLOORS = [
     {"request", "bench", "verify", "report"},
     {"overrides"},
     {"compose", "completion"},
-    {"point", "sources"},
+    {"point", "sources", "landing"},
     {"launch"},
     {"cli"},
     {"__main__"},

@@ -1,0 +1,56 @@
+"""Where a launch lands: which folder, what stood there before, what this run added, and taking back what is empty."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from archlab import record as records
+from archlab.record import Record
+
+HYDRAS_OWN = ("multirun.yaml",)
+"""Files that Hydra writes into a sweep's folder before its first job."""
+
+
+@dataclass(frozen=True)
+class Landing:
+    """The folder of a run or a sweep, as it was when the run began.
+
+    made: this folder and those above it that were not there, deepest first. before: the records that were there, with
+    their time of change; a folder that is used again shows only what this run wrote.
+    """
+
+    folder: Path
+    multirun: bool
+    made: tuple[Path, ...]
+    before: dict[Path, int]
+
+    @classmethod
+    def at(cls, folder: Path, multirun: bool) -> Landing:
+        folder = folder.absolute()
+        made = tuple(path for path in (folder, *folder.parents) if not path.exists())
+        there = records.files(folder) if folder.is_dir() else []
+        return cls(folder, multirun, made, {file: file.stat().st_mtime_ns for file in there})
+
+    def records(self) -> list[Record]:
+        """What this run wrote."""
+        if not self.folder.is_dir():
+            return []
+        files = records.files(self.folder) if self.multirun else [self.folder / records.FILE]
+        return [records.load(file) for file in files if file.is_file() and self._is_new(file)]
+
+    def _is_new(self, file: Path) -> bool:
+        return self.before.get(file) != file.stat().st_mtime_ns
+
+    def tidy(self) -> None:
+        """Take back the empty folders that this run made. Nothing that holds a file of a user or a run is touched."""
+        if self.folder not in self.made or not self.folder.is_dir():
+            return
+        if not records.files(self.folder):
+            for name in HYDRAS_OWN:
+                (self.folder / name).unlink(missing_ok=True)
+        inner = sorted((path for path in self.folder.rglob("*") if path.is_dir()), reverse=True)
+        for path in (*inner, *self.made):
+            with contextlib.suppress(OSError):  # it holds something
+                path.rmdir()

@@ -1,0 +1,77 @@
+"""Where runs land: a folder of the user's own is never taken away, and only what this run wrote is shown."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PAPER = ("bench=none", "verify=false")
+REFUSED = "model.attention.n_kv_heads=3"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("hydra.run.dir=keep", REFUSED),
+        ("hydra.run.dir=.", REFUSED),
+        ("hydra.run.dir=keep/new/deep", REFUSED),
+        ("-m", "hydra.sweep.dir=keep", "model=nosuch,gqa"),
+        ("-m", "hydra.sweep.dir=keep/new", "model=nosuch,gqa"),
+    ],
+)
+def test_a_refusal_leaves_the_users_folders_as_they_were(shell, arguments):
+    (shell.folder / "keep" / "empty").mkdir(parents=True)
+    (shell.folder / "keep" / "file").write_text("precious")
+    before = sorted(shell.folder.rglob("*"))
+    assert shell("build", *PAPER, *arguments).code == 2
+    left = [path for path in sorted(shell.folder.rglob("*")) if path.name != "multirun.yaml"]
+    assert left == before
+    assert (shell.folder / "keep" / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("arguments", [(REFUSED,), ("-m", "model=nosuch,gqa"), ("model=nosuch",)])
+def test_a_refusal_leaves_no_folder_either(shell, arguments):
+    assert shell("build", *PAPER, *arguments).code == 2
+    assert list(shell.folder.iterdir()) == []
+
+
+def test_a_run_shows_its_own_record_not_one_below_it(shell):
+    shell("build", "model=gqa", "hydra.run.dir=out/a", *PAPER)
+    answer = shell("build", "model=gpt2", "hydra.run.dir=out", *PAPER, "--json")
+    assert answer.json["figures"]["params"]["value"] == 124_439_808
+
+
+def test_a_sweep_shows_its_own_points_where_others_were(shell):
+    sweep = ("build", "-m", "hydra.sweep.dir=out", *PAPER, "--json")
+    assert shell(*sweep, "model.n_layers=1,2,0").code == 1
+    answer = shell(*sweep, "model.n_layers=5")
+    assert answer.code == 0
+    assert [point["composition"]["n_layers"] for point in answer.json["points"]] == [5]
+
+
+def test_a_multirun_by_configuration_is_shown_as_one(shell):
+    answer = shell("build", "hydra.mode=MULTIRUN", "model.n_layers=1,2,0", *PAPER, "--json")
+    assert answer.code == 1
+    assert [point["status"] for point in answer.json["points"]] == ["ok", "ok", "invalid"]
+
+
+@pytest.mark.parametrize("arguments", [("--json",), ()])
+def test_ctrl_c_before_anything_is_finished_leaves_nothing(shell, arguments):
+    command = [sys.executable, "-m", "archlab", "build", "bench=full", *arguments]
+    process = subprocess.Popen(
+        command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    until = time.monotonic() + 60
+    while not (shell.folder / "outputs").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "interrupted" in (json.loads(out)["error"]["message"] if arguments else err)
+    assert list(shell.folder.iterdir()) == []
