@@ -71,7 +71,7 @@ def test_dtypes(dtype: Any, wanted: torch.dtype, table: torch.dtype, device: str
         ({"dtype": "int8"}, "int8"),
         ({"dtype": torch.int64}, "int64"),
         ({"device": "nowhere"}, "nowhere"),
-        ({"weights": "model.safetensors"}, "weights"),
+        ({"weights": "model.safetensors"}, "no such file"),
     ],
 )
 def test_what_cannot_be_built_is_refused(options: dict[str, Any], message: str) -> None:
