@@ -36,7 +36,7 @@ def bloom(f: Fields) -> Model:
         "norm": layernorm(f),
         "position": {"choice": "alibi"},
         "attention": {**attention(size, count, count), **biases(True, True)},
-        "ffn": plain_ffn("gelu_megatron", 4 * size["d_model"], True),
+        "ffn": plain_ffn("gelu_bloom", 4 * size["d_model"], True),
         "dropout": dropout(0.0, rate(f, "attention_dropout"), rate(f, "residual_dropout")),
         "head": head(f, tied=True),
         "block": pre_norm(embedding_norm=True),
