@@ -43,6 +43,7 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
     "max_distance": st.integers(9, 16),
     "n_buckets": st.integers(2, 8),
     "qk_norm_bias": st.just(False),
+    "latent_eps": st.none(),
     "max_bias": st.sampled_from([4.0, 8.0]),
     "limit": st.floats(0.2, 7),
 }

@@ -30,7 +30,7 @@ class ModelOptions:
     context: int = option(help="tokens in one sequence", ge=1)
     name: str = option("model", "what tables call it")
     about: str = option("", "one line on where it comes from")
-    family: str | None = option(None, "the Hugging Face model_type that it was imported from, which names its weights")
+    family: str | None = option(None, "its Hugging Face model_type, which names its weights")
 
 
 @dataclass(frozen=True)

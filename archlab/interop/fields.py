@@ -65,7 +65,7 @@ def _norm(spec: DecoderSpec) -> Values:
 
 
 def _attention(spec: DecoderSpec) -> Values:
-    attention = _base(spec).attention
+    attention: Any = _base(spec).attention
     bias = _get(attention, "q_bias", _get(attention, "bias", False))
     windows = [_get(layer.attention, "window", None) for layer in spec.layers]
     slides = [window is not None for window in windows]
@@ -89,7 +89,7 @@ def _attention(spec: DecoderSpec) -> Values:
         "multi_query": _get(attention, "n_kv_heads", 0) == 1,
         "attention_multiplier": scale,
         "query_pre_attn_scalar": _whole(scale**-2),
-        "scale_attn_weights": scale != 1,
+        "scale_attn_weights": _scales(spec)[0] != 1,
         "scale_attn_by_inverse_layer_idx": spec.n_layers > 1 and _shrinks(spec),
         "q_lora_rank": _get(attention, "q_rank"),
         "kv_lora_rank": _get(attention, "kv_rank"),
@@ -107,10 +107,14 @@ def _attention(spec: DecoderSpec) -> Values:
     }
 
 
+def _scales(spec: DecoderSpec) -> list[float]:
+    return [float(_get(layer.attention, "scale", 1.0)) for layer in spec.layers]
+
+
 def _shrinks(spec: DecoderSpec) -> bool:
     """Whether each layer's scores are divided by its number, counted from 1."""
-    scales = [_get(layer.attention, "scale") for layer in spec.layers]
-    return all(math.isclose(scale * (i + 1), scales[0]) for i, scale in enumerate(scales))
+    first, *others = _scales(spec)
+    return all(math.isclose(scale * number, first) for number, scale in enumerate(others, 2))
 
 
 def _whole(value: float) -> float | int:
@@ -145,11 +149,9 @@ def _position(spec: DecoderSpec) -> Values:
 
 
 def _ffn(spec: DecoderSpec) -> Values:
-    mixed = [layer.ffn for layer in spec.layers if layer.ffn.choice == "moe"]
-    dense = [layer.ffn for layer in spec.layers if layer.ffn.choice != "moe"]
-    expert = mixed[0].expert if mixed else None  # type: ignore[attr-defined]
-    plain = dense[0] if dense else expert
-    assert plain is not None
+    mixed: list[Any] = [layer.ffn for layer in spec.layers if layer.ffn.choice == "moe"]
+    dense: list[Any] = [layer.ffn for layer in spec.layers if layer.ffn.choice != "moe"]
+    plain = dense[0] if dense else mixed[0].expert
     name = _GATES.get(plain.choice, plain.choice)
     act = "silu" if plain.choice == "swiglu_clamped" else _ACTIVATION.get(name, name)
     values = {

@@ -45,7 +45,7 @@ class Layout:
     """The names of one family's tensors.
 
     prefix: of the trunk; files without it are read too. outside: hub module to component, below the prefix. inside:
-    the same within a layer, `layers` says where; `{e}` stands for the number of an expert. head: the module of an
+    the same within a layer, `layers` says where; `{e}` numbers experts, or heads. head: the module of an
     untied head. ignored: patterns of names that hold nothing of the model: masks, tables, layers past the last ({n}).
     also: another way in which the family names its tensors. n_norms: only for parallel blocks of so many norms.
     """

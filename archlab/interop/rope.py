@@ -29,7 +29,7 @@ def rope(f: Fields, size: Model, theta: float = 10000.0, fraction: float | None 
     """
     scaling = _scaling(f)
     base = scaling.number("rope_theta", f.number("rope_theta", theta))
-    block = {**_choice(scaling, f, size), "base": base, **more}
+    block = {**_choice(scaling, f, size, base), **more}
     share = 1.0 if fraction is None else fraction
     share = scaling.number("partial_rotary_factor", f.number("partial_rotary_factor", share))
     if fraction is None and share != 1:
@@ -49,7 +49,7 @@ def _scaling(f: Fields) -> Fields:
 
 def scaled_rope(scaling: Fields, f: Fields, size: Model, base: float) -> Block:
     """The block of one set of `rope_parameters`, all of them read."""
-    block = {**_choice(scaling, f, size), "base": scaling.number("rope_theta", base)}
+    block = _choice(scaling, f, size, scaling.number("rope_theta", base))
     scaling.only("partial_rotary_factor", 1.0, 1)
     _finish(scaling)
     return block
@@ -63,12 +63,12 @@ def _finish(scaling: Fields) -> None:
         raise error.under("rope_scaling") from None
 
 
-def _choice(scaling: Fields, f: Fields, size: Model) -> Block:
+def _choice(scaling: Fields, f: Fields, size: Model, base: float) -> Block:
     try:
         scaling.asked["type"] = None
         name = "rope_type" if scaling.has("rope_type") else "type"
         kind = CHOICES[scaling.word(name, tuple(CHOICES), "default")]
-        return {"choice": kind, **_READERS[kind](scaling, f, size)}
+        return {"choice": kind, "base": base, **_READERS[kind](scaling, f, size)}
     except ConfigError as error:
         raise error.under("rope_scaling") from None
 

@@ -80,7 +80,7 @@ def _placed(
 
 
 def _experts(parts: Mapping[str, Tensor], hub: str, ours: str) -> Iterator[tuple[str, HubTensor]]:
-    """The tensors of each expert by itself."""
+    """The tensors of each expert, or head, by itself."""
     for suffix in (".weight", ".bias"):
         for index, one in enumerate(parts.get(f"{ours}{suffix}", ())):
             yield f"{hub.format(e=index)}{suffix}", _one(one)

@@ -174,7 +174,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "stablelm": [
         {**GROUPED, "use_qkv_bias": True},
         {**SMALL, "num_key_value_heads": 4, "use_parallel_residual": True, "partial_rotary_factor": 0.5},
-        {**GROUPED, "tie_word_embeddings": True, "layer_norm_eps": 1e-3, "hidden_act": "gelu"},
+        {**GROUPED, "tie_word_embeddings": True, "layer_norm_eps": 1e-3, "hidden_act": "gelu", "qk_layernorm": True},
     ],
     "cohere": [
         {**GROUPED, "logit_scale": 0.3},
@@ -254,7 +254,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
             "n_shared_experts": 1,
             "rope_parameters": MSCALE,
         },
-        {**LATENT, "q_lora_rank": 16, "attention_bias": True, "tie_word_embeddings": True, "first_k_dense_replace": 2},
+        {**LATENT, "q_lora_rank": 16, "attention_bias": True, "rms_norm_eps": 1e-3, "first_k_dense_replace": 2},
     ],
     "deepseek_v3": [
         {**LATENT, "q_lora_rank": 16, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1},

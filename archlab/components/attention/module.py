@@ -141,10 +141,10 @@ class LatentAttention(Attending):
             self.q = Linear(spec.d_model, spec.q_width, bias=False)
         else:
             self.q_down = Linear(spec.d_model, spec.q_rank, bias=spec.bias)
-            self.q_norm = make_norm(spec.norm, spec.q_rank)
+            self.q_norm = make_norm(spec.latent_norm, spec.q_rank)
             self.q_up = Linear(spec.q_rank, spec.q_width, bias=False)
         self.kv_down = Linear(spec.d_model, spec.kv_rank + spec.rope_dim, bias=spec.bias)
-        self.kv_norm = make_norm(spec.norm, spec.kv_rank)
+        self.kv_norm = make_norm(spec.latent_norm, spec.kv_rank)
         self.kv_up = Linear(spec.kv_rank, spec.n_heads * (spec.nope_dim + spec.v_dim), bias=False)
         self.o = Linear(spec.n_heads * spec.v_dim, spec.d_model, bias=spec.o_bias)
 

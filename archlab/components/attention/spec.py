@@ -228,6 +228,9 @@ class LatentAttention(Attention):
     scale: float = option(help="multiplies the scores", auto="1 / sqrt(nope_dim + rope_dim)", gt=0)
     bias: bool = option(False, "a bias on the projections to the latents")
     o_bias: bool = option(False, "a bias on the output projection")
+    latent_eps: float | None = option(
+        None, "eps of the norms over the latents; null: the layer's (DeepSeek has 1e-6 whatever the layer has)", gt=0
+    )
     cache: str = option(
         "latent", "what is kept: the latent and the shared key, or each head's keys and values", valid=CACHES
     )
@@ -241,6 +244,16 @@ class LatentAttention(Attention):
         values.setdefault("v_dim", values["nope_dim"])
         values.setdefault("kv_rank", 4 * values["nope_dim"])
         values.setdefault("scale", (values["nope_dim"] + values["rope_dim"]) ** -0.5)
+
+    def check(self) -> None:
+        if self.latent_eps is not None and not hasattr(self.norm, "eps"):
+            raise ConfigError("latent_eps", f"the norm {self.norm.choice} has no eps", value=self.latent_eps)
+
+    @property
+    def latent_norm(self) -> Norm:
+        """The norm over the latents: the layer's, perhaps with an eps of its own."""
+        changes: dict[str, Any] = {} if self.latent_eps is None else {"eps": self.latent_eps}
+        return replace(self.norm, **changes)
 
     @property
     def qk_dim(self) -> int:

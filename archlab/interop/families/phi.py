@@ -143,13 +143,17 @@ PHI = Layout(
     ignored=TABLES,
 )
 PHI3 = llama_layout({"self_attn.qkv_proj": rows(*QKV), "mlp.gate_up_proj": rows(*GATE_UP)})
+STABLELM = llama_layout(
+    {
+        "self_attn.q_layernorm.norms.{e}": "attention.q_norm",
+        "self_attn.k_layernorm.norms.{e}": "attention.k_norm",
+    }
+)
 STARCODER2 = llama_layout({"mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down"})
 FAMILIES = (
     Family("phi", "PhiForCausalLM", phi, PHI, spelling={"residual_dropout": "resid_pdrop"}),
     Family("phi3", "Phi3ForCausalLM", phi3, PHI3, spelling={"residual_dropout": "resid_pdrop"}),
-    Family(
-        "stablelm", "StableLmForCausalLM", stablelm, llama_layout(), spelling={"residual_dropout": "hidden_dropout"}
-    ),
+    Family("stablelm", "StableLmForCausalLM", stablelm, STABLELM, spelling={"residual_dropout": "hidden_dropout"}),
     Family("starcoder2", "Starcoder2ForCausalLM", starcoder2, STARCODER2, spelling={"layer_norm_eps": "norm_epsilon"}),
     Family("cohere", "CohereForCausalLM", cohere, llama_layout()),
 )
