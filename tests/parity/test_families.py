@@ -23,6 +23,8 @@ from archlab.interop.export import export
 from archlab.interop.hub import load_config, read_config
 from archlab.model import build
 
+pytestmark = pytest.mark.slow  # live, beside transformers
+
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 64}
 TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
 SMALL = {**SIZES, **TOKENS, "max_position_embeddings": 48, "intermediate_size": 40}

@@ -18,6 +18,8 @@ from archlab.decoder.build import build
 from archlab.decoder.cache import KVCache, LayerCache
 from archlab.decoder.resolve import resolve
 
+pytestmark = pytest.mark.slow  # live, beside transformers
+
 LENGTH = 24
 LLAMA = {
     "hidden_size": 32,

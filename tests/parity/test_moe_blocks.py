@@ -18,6 +18,8 @@ from archlab.components.ffn.module import MixtureOfExperts
 from archlab.decoder.build import build
 from archlab.decoder.resolve import resolve
 
+pytestmark = pytest.mark.slow  # live, beside transformers
+
 CLASSES = {
     "mixtral": ("MixtralConfig", "MixtralSparseMoeBlock"),
     "qwen2_moe": ("Qwen2MoeConfig", "Qwen2MoeSparseMoeBlock"),
