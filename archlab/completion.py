@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 BUILD_HELP = (
@@ -27,7 +28,43 @@ def complete_axis(incomplete: str) -> list[str]:
 
 def complete_override(incomplete: str) -> list[str]:
     """Overrides that begin so: a group with its choices, or a key up to its `=`."""
-    return sorted(word for word in _words() if word.startswith(incomplete))
+    before = _before_equals()
+    if before is None:
+        return _typed_on([word for word in sorted(_words()) if word.startswith(incomplete)])
+    whole = before + incomplete.removeprefix("=")
+    return [_Rest(word.removeprefix(before)) for word in sorted(_words()) if word.startswith(whole) and word != before]
+
+
+def complete_model_or_override(incomplete: str) -> list[str]:
+    """What may follow `compare`: presets, and overrides of the one before."""
+    found = [] if _before_equals() is not None else complete_model(incomplete)
+    return [*found, *complete_override(incomplete)]
+
+
+class _Rest(str):
+    """What comes after `key=`. Typer keeps only what begins with the word that bash passed: after `key=`, a `=`."""
+
+    __slots__ = ()
+
+    def startswith(self, *_: object) -> bool:
+        return True
+
+
+def _in_bash() -> bool:
+    return os.environ.get("_ARCHLAB_COMPLETE") == "complete_bash"
+
+
+def _before_equals() -> str | None:
+    """`key=` where bash, to which `=` ends a word, asks for what comes after it; None for a word that is whole."""
+    words = os.environ.get("COMP_WORDS", "").split("\n")[: int(os.environ.get("COMP_CWORD", "0")) + 1]
+    if not _in_bash() or "=" not in words[-2:]:
+        return None
+    return "".join(words[-2:] if words[-1] == "=" else words[-3:-1])
+
+
+def _typed_on(found: list[str]) -> list[str]:
+    """bash puts a blank after the only completion; beside a second one it waits for the value after the `=`."""
+    return [*found, f"{found[0]}VALUE"] if _in_bash() and len(found) == 1 and found[0].endswith("=") else found
 
 
 def _words() -> Iterator[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,13 +27,23 @@ def load(source: str | Path, *overrides: str) -> DecoderSpec:
 
     `load("minimind", "model/attention=mha", "model.n_layers=4")`. Raises ConfigError or RequestError.
     """
+    _check_words(source, overrides)
     keys = [key for key in typed_keys(overrides) if key.startswith("model.")]
     return resolve(_composed(source, overrides)["model"], keys).spec
 
 
 def request(source: str | Path, overrides: Sequence[str] = ()) -> Request:
     """The checked request of a model source with overrides."""
+    _check_words(source, overrides)
     return read_request(_composed(source, overrides), typed_keys(overrides))
+
+
+def _check_words(source: Any, overrides: Sequence[Any]) -> None:
+    if not isinstance(source, str | Path):
+        raise RequestError(f"a model is a name or a path, not {source!r}")
+    for override in overrides:
+        if not isinstance(override, str):
+            raise RequestError(f"an override is text, such as 'model.n_layers=4', not {override!r}")
 
 
 def _composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
@@ -78,6 +90,8 @@ def model_source(source: str | Path) -> Iterator[list[str]]:
 
 def _is_path(source: str | Path) -> bool:
     text = str(source)
+    if not text or "\0" in text:
+        raise RequestError(f"no model named {text!r}; archlab models lists the presets")
     looks = isinstance(source, Path) or "/" in text or text.endswith((".yaml", ".yml", ".json"))
     return looks or (not presets.exists(text) and Path(text).exists())
 
@@ -168,9 +182,20 @@ def translate(error: Exception) -> RequestError | None:
     cause = error.__cause__ if module == "hydra" else None
     if module == "hydra" and cause is not None and type(cause).__module__.split(".")[0] in ("omegaconf", "yaml"):
         return translate_text(error, cause)
-    if module in ("hydra", "omegaconf", "yaml", "antlr4"):
+    if module in _HYDRAS or (isinstance(error, _SLIPS) and _raised_in(error) in _HYDRAS):
         return translate_text(error, None)
     return None
+
+
+_HYDRAS = ("hydra", "omegaconf", "yaml", "antlr4")
+_SLIPS = (ValueError, TypeError, AttributeError, LookupError, AssertionError, RecursionError)
+"""What Hydra lets through for an input that it did not expect."""
+
+
+def _raised_in(error: BaseException) -> str:
+    """The package that raised an error; what it had the standard library do for it counts as its own."""
+    frames = [frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((name for name in reversed(frames) if name not in sys.stdlib_module_names), "")
 
 
 def _missing_choice(missing: str, options: Sequence[str]) -> RequestError:
@@ -180,7 +205,11 @@ def _missing_choice(missing: str, options: Sequence[str]) -> RequestError:
         options = presets.names() if group == "model" else list(choices(axis)) if axis in AXES else []
     near = nearest(name, options)
     return ConfigError(
-        group, f"no choice {name!r}", value=name, valid=sorted(options), nearest=f"{group}={near}" if near else None
+        group,
+        f"no {'preset' if group == 'model' else 'choice'} {name!r}",
+        value=name,
+        valid=sorted(options),
+        nearest=f"{group}={near}" if near else None,
     )
 
 
@@ -190,7 +219,7 @@ def translate_text(error: Exception, cause: BaseException | None) -> RequestErro
     if key:
         known = ["model", *(f"model/{axis}" for axis in AXES), "workload", "bench", "device", "seed", "verify"]
         return ConfigError(key[1], "no such setting or group", valid=known, nearest=nearest(key[1], known))
-    text = _one_line(error)
+    text = _one_line(error) or type(error).__name__
     return RequestError(text if cause is None else f"{text} ({_one_line(cause)})")
 
 

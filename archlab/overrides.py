@@ -6,9 +6,12 @@ override is handed over in the form that always applies (`++key=value`), after i
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from archlab import presets
 from archlab.decoder.resolve import ModelOptions
 from archlab.errors import ConfigError, RequestError, nearest, unknown_key
 from archlab.options import Option, options_of
@@ -18,11 +21,20 @@ from archlab.workload import BenchOptions, Workload
 
 FLAGS = {
     "--multirun": False, "-m": False, "--run": False, "-r": False, "--resolve": False, "--hydra-help": False,
-    "--cfg": True, "-c": True, "--info": True, "-i": True, "--package": True, "-p": True,
+    "--cfg": True, "-c": True, "--info": False, "-i": False, "--package": True, "-p": True,
     "--config-dir": True, "-cd": True, "--config-name": True, "-cn": True, "--config-path": True, "-cp": True,
 }  # fmt: skip
-"""Hydra's flags, and whether a value follows."""
+"""Hydra's flags, and whether a value has to follow."""
 
+CFG = ("job", "hydra", "all")
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+WORDS = {"--cfg": CFG, "-c": CFG, "--info": INFO, "-i": INFO}
+"""The values of a flag that has only these. `--info` needs none."""
+
+SHOWS = ("--cfg", "-c", "--info", "-i", "--hydra-help")
+"""Flags that make Hydra print something of its own and run nothing."""
+
+_PLAIN_CHOICE = re.compile(r"(?P<key>[+~]?[A-Za-z_][\w/]*)=(?P<name>[\w.\- ]+)")
 _VALUE = re.compile(r"^(?P<mode>\+\+|\+|~)?(?P<key>[^\s=/~+][^\s=/]*)(?P<rest>=.*)?$", re.DOTALL)
 
 
@@ -34,15 +46,35 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if not word.startswith("-"):
             overrides.append(word)
             continue
-        flag, _, _ = word.partition("=")
+        flag, joined, value = word.partition("=")
         if flag not in FLAGS:
             raise RequestError(_no_flag(flag))
-        flags.append(word)
-        if FLAGS[flag] and "=" not in word:
-            if not rest:
-                raise RequestError(f"{flag} needs a value")
-            flags.append(rest.pop(0))
+        flags += _flag(flag, value if joined else None, rest)
     return flags, overrides
+
+
+def _flag(flag: str, value: str | None, rest: list[str]) -> list[str]:
+    """A flag as Hydra is to have it, with its value, taken from `rest` where it is not joined by `=`."""
+    words = WORDS.get(flag)
+    if value is None and words is INFO:
+        value = rest.pop(0) if rest and rest[0] in INFO else INFO[0]
+    elif value is None and FLAGS[flag]:
+        if not rest or rest[0].startswith("-"):
+            raise RequestError(f"{flag} needs a value" + (f"; valid: {', '.join(words)}" if words else ""))
+        value = rest.pop(0)
+    elif value is not None and words is None and not FLAGS[flag]:
+        raise RequestError(f"{flag} has no value, but {value!r} was given")
+    if words is not None and value not in words:
+        raise ConfigError(flag, f"{value!r} is not one of its values", value=value, valid=words)
+    if value is None:
+        return [flag]
+    return [f"{flag}={value}"] if words is not None else [flag, value]
+
+
+def shown_by_hydra(arguments: Sequence[str]) -> str | None:
+    """The flag, if any, that makes Hydra print something of its own instead of a run. Raises RequestError."""
+    flags, _ = split(arguments)
+    return next((name for name in (flag.partition("=")[0] for flag in flags) if name in SHOWS), None)
 
 
 def _no_flag(flag: str) -> str:
@@ -61,11 +93,90 @@ def typed_keys(overrides: Iterable[str]) -> set[str]:
 
 
 def normalise(overrides: Iterable[str]) -> list[str]:
-    """The overrides as Hydra is to have them; a key that no choice knows raises ConfigError."""
+    """The overrides as Hydra is to have them. Raises RequestError for what is none, ConfigError for an unknown key."""
     return [_normalise(override) for override in overrides]
 
 
 def _normalise(override: str) -> str:
+    if override.startswith("-"):
+        raise RequestError(_no_flag(override.partition("=")[0]))
+    checked = _checked_key(override)  # first, for it needs no Hydra
+    read, parsed = _parse(override)
+    if not parsed.key_or_group:
+        raise RequestError(f"{_shown(override)} names no setting")
+    _check_group(parsed, "=" in override)
+    return checked if read == override else read
+
+
+def _parse(override: str) -> tuple[str, Any]:
+    """Hydra's reading of an override. The name of a choice that Hydra reads in quotes only is put in quotes."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+        parsed.value()  # its functions (`int`, `range`) are called here
+        return override, parsed
+    except Exception as error:
+        choice = _PLAIN_CHOICE.fullmatch(override)
+        if choice and "'" not in override and _is_group(choice["key"].lstrip("+~")):
+            quoted = f"{choice['key']}='{choice['name']}'"
+            with contextlib.suppress(Exception):
+                return quoted, OverridesParser.create().parse_override(quoted)
+        raise RequestError(
+            f"{_shown(override)} cannot be read as an override: {_why(error)}; "
+            "put quotes around a value that is no plain word, and quotes of the shell around both: 'key=\"a value\"'"
+        ) from None
+
+
+def _why(error: Exception) -> str:
+    """What Hydra's parser says, in one line without its pointer to the manual."""
+    text = " ".join(re.sub(r"See https?://\S+( for details)?", "", str(error)).split())
+    text = re.sub(r"^Error parsing override '.*?' (?=\S)", "", text)
+    return _clip(text) if text else type(error).__name__
+
+
+def _shown(override: str) -> str:
+    return _clip(override if override.isprintable() and override.strip() else repr(override))
+
+
+def _clip(text: str, width: int = 200) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _is_group(key: str) -> bool:
+    return "/" in key or (not key.startswith(".") and (presets.conf_dir() / key).is_dir())
+
+
+def _check_group(parsed: Any, has_value: bool) -> None:
+    """Refuse what Hydra has no message for: a group that is set to anything but the name of a choice."""
+    key = parsed.key_or_group
+    if parsed.is_delete() and key in ("model", "hydra"):
+        raise ConfigError(key, "cannot be left out")
+    if not _is_group(key) or not has_value:
+        return
+    from hydra.core.override_parser.types import ChoiceSweep, Glob, QuotedString
+
+    value = parsed.value()
+    words = value.list if isinstance(value, ChoiceSweep) else [value]
+    if key.startswith("hydra/") and isinstance(value, list):
+        words = value
+    for word in words:
+        if not isinstance(word, str | QuotedString | Glob):
+            text = _clip(parsed.input_line.partition("=")[2])
+            raise ConfigError(key, f"{text} is no name of a choice", value=text, valid=_group_choices(key))
+
+
+def _group_choices(key: str) -> list[str] | None:
+    """What may be chosen in a group; None where it is not known here."""
+    axis = key.removeprefix("model/")
+    if key == "model":
+        return presets.names()
+    if axis != key and axis in AXES:
+        return list(choices(axis))
+    return None if "/" in key else sorted(file.stem for file in (presets.conf_dir() / key).glob("*.yaml")) or None
+
+
+def _checked_key(override: str) -> str:
     match = _VALUE.match(override)
     if match is None or match["rest"] is None or match["key"].split(".")[0] == "hydra":
         return override

@@ -132,7 +132,7 @@ def load(path: Path) -> Record:
 def from_dict(body: Any, where: str) -> Record:
     """The record of a JSON document."""
     if not isinstance(body, dict) or not isinstance(body.get("figures"), dict) or "schema" not in body:
-        raise RequestError(f"{where}: is no record of archlab")
+        raise RequestError(f"{where}: is no record of archlab: it has no figures or no schema")
     if body["schema"] != SCHEMA:
         raise RequestError(f"{where}: has schema {body['schema']!r}; this archlab reads {SCHEMA}")
     fields = {key: value for key, value in body.items() if key in Record.__dataclass_fields__}

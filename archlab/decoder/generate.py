@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -87,7 +88,8 @@ def pick(
 
 def probabilities(logits: Tensor, temperature: float, top_k: int | None = None, top_p: float | None = None) -> Tensor:
     """What is sampled from, [.., V] in float32 or wider: softmax(logits / temperature) of the tokens let through."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wide = (wide - wide.amax(-1, keepdim=True)) / temperature  # at most 0: a small temperature overflows to -inf only
     if top_k is not None and top_k < wide.shape[-1]:
         least = wide.topk(top_k, -1).values[..., -1:]
         wide = wide.masked_fill(wide < least, -torch.inf)
@@ -108,9 +110,10 @@ def _check_run(spec: DecoderSpec, length: int, new: int, cache: KVCache | None) 
 
 
 def _check(new: int, temperature: float, top_k: int | None, top_p: float | None) -> None:
+    least = torch.finfo(torch.float32).tiny  # below it a division by it has no digits left
     for name, value, holds, wanted in (
         ("new", new, new >= 0, "0 or more"),
-        ("temperature", temperature, temperature >= 0, "0 or more"),
+        ("temperature", temperature, temperature == 0 or least <= temperature < math.inf, f"0, or {least:g} or more"),
         ("top_k", top_k, top_k is None or top_k >= 1, "1 or more"),
         ("top_p", top_p, top_p is None or 0 < top_p <= 1, "above 0 and at most 1"),
     ):

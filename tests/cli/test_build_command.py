@@ -236,3 +236,20 @@ def _read(terminal):
         return os.read(terminal, 65536)
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize("command", ["build", "compare", "export", "import", "models", "components"])
+def test_h_is_help(shell, command):
+    answer = shell(command, "-h")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith(f"Usage: archlab {command}")
+
+
+@pytest.mark.parametrize(
+    "flags", [("--info",), ("-i", "model=gqa"), ("--info", "defaults-tree"), ("--info=searchpath",), ("--cfg", "job")]
+)
+def test_what_hydra_prints_of_itself(shell, flags):
+    answer = shell("build", *flags, "bench=none")
+    assert answer.code == 0, answer.err
+    assert answer.out + answer.err
+    assert shell.left() == []

@@ -2,8 +2,15 @@
 
 import csv
 import io
+import os
+import pty
+import select
+import shutil
+import signal
+import sys
 
 import pytest
+from typer.completion import get_completion_script
 
 import archlab
 from archlab import presets
@@ -87,6 +94,58 @@ def test_completion():
     assert "model.attention.n_heads=" in complete_override("model.attention.")
     assert "model=gqa" in complete_override("model=")
     assert "bench=none" in complete_override("b")
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("build model/attention=mq\t", "build|model/attention=mqa"),
+        ("build model=minimind-y\t", "build|model=minimind-yarn"),
+        ("build bench=none model/attention=mq\tbench=none", "build|bench=none|model/attention=mqa|bench=none"),
+        ("build bench=no\t-m", "build|bench=none|-m"),
+        ("build model.attention.n_k\t2", "build|model.attention.n_kv_heads=2"),
+        ("build model/atten\tmq\t", "build|model/attention=mqa"),
+        ("build model/dropout=\tcl\t", "build|model/dropout=classic"),
+        ("compare minimind-y\tmodel/attention=mq\t", "compare|minimind-yarn|model/attention=mqa"),
+        ("export gqa model/attention=mq\t", "export|gqa|model/attention=mqa"),
+    ],
+)
+def test_completion_in_bash(bash, typed, read):
+    assert bash(typed) == f"archlab|{read}|"
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory):
+    """What the words are after a line was typed, with its tabs, into a bash on a terminal."""
+    folder = tmp_path_factory.mktemp("bash")
+    command = folder / "archlab"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m archlab "$@"\n')
+    command.chmod(0o755)
+    script = get_completion_script(prog_name="archlab", complete_var="_ARCHLAB_COMPLETE", shell="bash")
+    (folder / "rc").write_text(
+        f'{script}\nPS1=""\nPATH="{folder}:$PATH"\nwords() {{ printf "%s|" "$@" > words.new; mv words.new words; }}\n'
+        "bind 'set enable-bracketed-paste off'\nbind 'set bell-style none'\n"
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execv(shutil.which("bash"), ["bash", "--noprofile", "--rcfile", "rc", "-i"])
+
+    def ask(typed):
+        answer = folder / "words"
+        answer.unlink(missing_ok=True)
+        os.write(terminal, f"archlab {typed}\x01words \x05\n".encode())
+        for _ in range(600):
+            if answer.exists():
+                return answer.read_text()
+            if select.select([terminal], [], [], 0.1)[0]:
+                os.read(terminal, 65536)
+        raise TimeoutError(typed)
+
+    yield ask
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(terminal)
 
 
 def test_completion_as_the_shell_asks_for_it(shell):

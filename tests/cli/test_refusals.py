@@ -1,13 +1,22 @@
 """Bad input: one clear message with the valid values or the nearest spelling, exit 2, nothing left behind."""
 
+import contextlib
 import json
+import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import archlab
+from archlab import cli
+from archlab import record as records
+from archlab.errors import ArchlabError, RequestError
 
 QUICK = ("bench=none", "verify=false")
 
 REFUSED = {
-    "unknown preset": (["model=gqqa"], "no choice 'gqqa'", "did you mean model=gqa?"),
+    "unknown preset": (["model=gqqa"], "no preset 'gqqa'", "did you mean model=gqa?"),
     "unknown choice": (["model/attention=mqaa"], "no choice 'mqaa'", "did you mean model/attention=mqa?"),
     "unknown workload": (["workload=defualt"], "no choice 'defualt'", "did you mean workload=default?"),
     "unknown key": (["model.n_layer=4"], "no such setting", "did you mean model.n_layers?"),
@@ -45,6 +54,36 @@ REFUSED = {
     "sweep without -m": (["model=gqa,mqa"], "model=gqa,mqa", "--multirun"),
     "no such config dir": (["--config-dir"], "--config-dir needs a value", ""),
     "no such device": (["device=quantum"], "quantum", ""),
+    "a group is no number": (["model=1"], "model: 1 is no name of a choice", "gqa"),
+    "a group is no number with a blank": (["model/block=1_000"], "model/block: 1_000 is no name", "pre_norm"),
+    "a group is not null": (["workload=null"], "workload: null is no name of a choice", "valid: default"),
+    "a group is no flag": (["model/norm=true"], "model/norm: true is no name of a choice", "rmsnorm"),
+    "a group is no list": (["model=[null]"], "model: [null] is no name of a choice", "gqa"),
+    "a group is no mapping": (["model/attention=[{a:b}]"], "model/attention: [{a:b}] is no name", "mqa"),
+    "a group is no range": (["-m", "model=range(1,3)"], "model: range(1,3) is no name", "gqa"),
+    "a bench is no number": (["bench=1"], "bench: 1 is no name of a choice", "valid: full, none, quick"),
+    "a launcher is no number": (["hydra/launcher=1"], "hydra/launcher: 1 is no name of a choice", ""),
+    "a deletion by number": (["~model/block=1"], "model/block: 1 is no name of a choice", "pre_norm"),
+    "no model": (["~model"], "model: cannot be left out", ""),
+    "a preset beyond ASCII": (["model=m\u00f6del"], "no preset 'm\u00f6del'", "valid: bloom-560m"),
+    "a choice beyond ASCII": (["model/norm=n\u00f6rm"], "no choice 'n\u00f6rm'", "rmsnorm"),
+    "a value beyond ASCII": (["model.name=m\u00f6del"], "cannot be read as an override", "quotes"),
+    "a stray bracket": (["model.d_model=(1"], "cannot be read as an override", "quotes"),
+    "no key": (["=1"], "=1 names no setting", ""),
+    "nothing": ([""], "'' cannot be read as an override", ""),
+    "an integer of 5000 digits": (["model.d_model=" + "9" * 5000], "cannot be read as an override", "digits"),
+    "Hydra's wrong view": (
+        ["--cfg", "nonsense"],
+        "--cfg: 'nonsense' is not one of its values",
+        "valid: job, hydra, all",
+    ),
+    "Hydra's wrong view, joined": (["--cfg=nonsense"], "'nonsense' is not one of its values", "valid: job, hydra, all"),
+    "Hydra's wrong information": (["--info=x"], "--info: 'x' is not one of its values", "defaults-tree"),
+    "Hydra's view of nothing": (["--cfg"], "--cfg needs a value", "valid: job, hydra, all"),
+    "a flag for a value": (["--config-dir", "-m"], "--config-dir needs a value", ""),
+    "a value for a flag": (["--multirun=3"], "--multirun has no value, but '3' was given", ""),
+    "Hydra's two wishes": (["--run", "--multirun"], "Only one of --run, --multirun", ""),
+    "resolve alone": (["--resolve"], "--resolve flag can only be used", ""),
 }
 
 
@@ -128,6 +167,7 @@ def test_an_output_folder_that_cannot_be_made(shell, flag):
         '{"schema": 99, "figures": {}}',
         '{"schema": 1, "figures": {"params": 3}}',
         '{"figures": {}}',
+        '{"schema": 1, "figures": {}}',
     ],
 )
 def test_a_corrupt_record(shell, text):
@@ -136,6 +176,152 @@ def test_a_corrupt_record(shell, text):
     assert answer.code == 2
     assert "record.json" in answer.err
     assert "Traceback" not in answer.err
+
+
+FIGURE = {"value": 1, "unit": "count", "kind": "exact", "how": "counted"}
+SIZES = {"d_model": 1, "n_layers": 1, "vocab_size": 1, "context": 1}
+WHOLE = {"schema": 1, "config": {"model": {"name": "x"}}, "figures": {"params": FIGURE}}
+MQA = {"attention": {"choice": "mqa"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        *(
+            ({name: value}, name)
+            for name in records.Record.__dataclass_fields__
+            for value in (5, [5], {"x": 5}, "x", None)
+        ),
+        *(({"figures": {"params": value}}, "figures.params") for value in (5, "x", None, [], {}, {"value": 3})),
+        *(
+            ({"figures": {"params": FIGURE | {name: []}}}, f"params.{name}")
+            for name in records.Figure.__dataclass_fields__
+        ),
+        *(
+            ({"figures": {"params": FIGURE | {"value": value}}}, "params.value")
+            for value in ("3", True, math.nan, 10**400)
+        ),
+        ({"figures": {"params": FIGURE | {"more": 1}}}, "params.more"),
+        ({"config": {"model": 3}}, "config.model"),
+        ({"config": {"workload": []}}, "config.workload"),
+        ({"composition": SIZES}, "layer_kinds"),
+        ({"composition": SIZES | {"layer_kinds": []}}, "axes"),
+        ({"composition": SIZES | {"layer_kinds": [5], "axes": {}}}, "layer_kinds"),
+        ({"composition": SIZES | {"layer_kinds": [{"layers": [0], "axes": 3}], "axes": {}}}, "layer_kinds"),
+        ({"composition": SIZES | {"layer_kinds": [{"layers": ["0"], "axes": {}}], "axes": {}}}, "layer_kinds"),
+        ({"composition": SIZES | {"layer_kinds": [], "axes": {"attention": "mqa"}}}, "axes.attention"),
+        ({"composition": SIZES | {"layer_kinds": [], "axes": {"ffn": {"choice": "moe", "expert": {}}}}}, "axes.ffn"),
+    ],
+)
+def test_a_record_with_a_wrong_type(tmp_path, change, said):
+    """Each is refused with the field's name, or else compares without an error."""
+    file = tmp_path / "record.json"
+    file.write_text(json.dumps(WHOLE | change))
+    found, message = None, None
+    try:
+        found = records.load(file)
+    except RequestError as error:
+        message = str(error)
+    if message is not None:
+        assert said in message
+        assert len(message.splitlines()) == 1
+    else:
+        harmless = ("created", "folder", "reason", "environment", "config")
+        assert next(iter(change)) in harmless
+        assert cli.run(lambda: cli._print_comparison([found, found], None, "table", detail=True), []) == 0
+
+
+def test_a_broken_record_on_the_command_line(shell):
+    (shell.folder / "r.json").write_text(json.dumps(WHOLE | {"composition": 5}))
+    answer = shell("compare", "r.json", "--json")
+    assert answer.code == 2
+    assert answer.json["error"]["message"] == "r.json: is no record of archlab: composition is not a group"
+
+
+SOURCES = ["", "a\0b", 5, None, "no/such", "\u00f6", "gqa "]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_source_that_is_none(source):
+    with pytest.raises(RequestError):
+        archlab.load(source)
+
+
+def test_the_empty_name_and_what_is_no_text():
+    with pytest.raises(RequestError, match="no model named ''"):
+        archlab.load("")
+    with pytest.raises(RequestError, match=r"an override is text, such as .*, not 5"):
+        archlab.load("gqa", 5)
+
+
+KEYS = st.sampled_from(
+    [
+        "model",
+        "bench",
+        "workload",
+        "seed",
+        "hydra",
+        "hydra/launcher",
+        "model/attention",
+        "model/nosuch",
+        "model.d_model",
+        "model.layers",
+        "model.attention.n_heads",
+        "model.name",
+        "hydra.run.dir",
+        "model/norm@x",
+        "workload.batch",
+        "",
+    ]
+)
+VALUES = st.one_of(
+    st.sampled_from(
+        ["1", "null", "true", "1.5", "[null]", "{a:b}", "[{a:b}]", "gqa,mqa", "glob(*)", "range(1,3)", "''"]
+    ),
+    st.sampled_from(
+        ["${model}", "${x}", "${oc.env:X}", "${", "int(a)", "str(1)", "extend_list(1)", "1_000", "inf", "nan"]
+    ),
+    st.text("[]{}(),:=~+@$'\"\\ .-/*?ab1\u00f6\n\t\0\ud800", max_size=8),
+    st.text(max_size=6),
+)
+PARTS = st.tuples(st.sampled_from(["", "+", "++", "~", "-", "@"]), KEYS, st.sampled_from(["=", "", ":", "=="]), VALUES)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(st.one_of(PARTS.map("".join), st.text(max_size=12)))
+def test_only_an_archlab_error_comes_of_an_override(override):
+    with contextlib.suppress(ArchlabError):
+        archlab.load("gqa", override)
+
+
+@pytest.mark.parametrize("flag", [("--cfg", "job"), ("-c", "all"), ("--info",), ("-i", "config"), ("--hydra-help",)])
+def test_what_hydra_prints_is_no_json(shell, flag):
+    answer = shell("build", *flag, "--json")
+    assert answer.code == 2
+    assert answer.json["error"]["message"].startswith(f"{flag[0]} prints text of Hydra's own")
+
+
+@pytest.mark.parametrize("form", [("--json",), ()])
+def test_a_format_that_is_none_is_refused_also_beside_json(shell, form):
+    answer = shell("compare", "gqa", "--format", "nope", *form)
+    assert answer.code == 2
+    assert "no format 'nope'" in answer.out + answer.err
+
+
+def test_ascii_only_output_of_a_name_beyond_it(shell):
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    for arguments in (("build", "model=m\u00f6del"), ("compare", "m\u00f6del"), ("components", "n\u00f6rm")):
+        answer = shell(*arguments, "--json", env=ascii_only)
+        assert answer.code == 2
+        assert "\u00f6" in answer.json["error"]["message"]
+    name = "model.name='m\u00f6del'"
+    built = shell("build", *QUICK, name, "hydra.run.dir='\u00fc \udcff'", "--json", env=ascii_only)
+    assert (built.code, built.json["config"]["model"]["name"]) == (0, "m\u00f6del"), built.err
+    assert built.json["folder"].endswith("\u00fc \udcff")
+    for form in ((), ("--json",), ("--format", "csv"), ("--format", "md")):
+        answer = shell("compare", "gqa", name, *form, env=ascii_only)
+        assert answer.code == 0, answer.err
+    assert shell("build", *QUICK, name, env=ascii_only).code == 0
 
 
 def test_the_error_document_is_the_only_thing_on_stdout(shell):

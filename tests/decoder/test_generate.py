@@ -102,6 +102,7 @@ def test_f07_no_graph_is_kept_and_training_goes_on() -> None:
     [
         ({"new": -1}, "new = -1"),
         ({"temperature": -0.1}, "temperature = -0.1"),
+        *(({"temperature": value}, f"temperature = {value}") for value in (1e-320, 1e-40, float("inf"), float("nan"))),
         ({"top_k": 0}, "top_k = 0"),
         ({"top_p": 0.0}, "top_p = 0.0"),
         ({"top_p": 1.5}, "top_p = 1.5"),
@@ -124,3 +125,8 @@ def test_a_task_head_does_not_generate() -> None:
 
 def test_nothing_new_is_the_prompt() -> None:
     assert torch.equal(decoder().generate(ids(), 0), ids())
+
+
+def test_the_least_temperature_takes_the_likeliest() -> None:
+    least = torch.finfo(torch.float32).tiny
+    assert probabilities(torch.tensor([50.0, 60.0, -1e30]), least).tolist() == [0.0, 1.0, 0.0]
