@@ -1,6 +1,6 @@
 """Writes docs/families.md from what the tests proved:
 
-pytest --junitxml results.xml tests/interop tests/parity && python docs/families.py results.xml
+pytest -m 'not gpu' --junitxml results.xml tests/interop tests/parity && python docs/families.py results.xml
 """
 
 from __future__ import annotations
