@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import sys
@@ -227,6 +228,7 @@ def _deliver(text: str, told: str, output: str | None) -> None:
 def main() -> None:
     """Run the command line; every error is one message and an exit code."""
     arguments = sys.argv[1:]
+    gc.set_threshold(50_000, 20, 100)  # imports make many objects and little garbage: a tenth of a short command
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
     sys.exit(run(lambda: app(args=arguments, prog_name="archlab", standalone_mode=False), arguments))
@@ -238,8 +240,8 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
         result = call()
     except ArchlabError as error:
         return _refuse(error, arguments)
-    except SystemExit as stop:  # of Hydra's own parser, which has said why on stderr
-        if stop.code in (0, None):
+    except SystemExit as stop:  # 2 is Hydra's own parser, which has said why; 1 is rich at a pipe that was closed
+        if stop.code in (0, 1, None):
             return 0
         return _refuse(RequestError("Hydra refused the command line"), arguments)
     except KeyboardInterrupt:
