@@ -6,20 +6,21 @@ import contextlib
 import json
 import re
 import sys
-import tempfile
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from archlab import presets
+from archlab.decoder.describe import in_short
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
-from archlab.interop.hub import find_import
 from archlab.overrides import normalise, typed_keys
 from archlab.registry import AXES, choices
 from archlab.request import Request, read_request
+
+if TYPE_CHECKING:
+    from archlab.interop.hub import Imported
 
 
 def load(source: str | Path, *overrides: str) -> DecoderSpec:
@@ -32,10 +33,12 @@ def load(source: str | Path, *overrides: str) -> DecoderSpec:
     return resolve(_composed(source, overrides)["model"], keys).spec
 
 
-def request(source: str | Path, overrides: Sequence[str] = ()) -> Request:
-    """The checked request of a model source with overrides."""
+def request(source: str | Path, overrides: Sequence[str] = (), **workload: Any) -> Request:
+    """The checked request of a model source with overrides. workload: settings of it, which need no Hydra."""
     _check_words(source, overrides)
-    return read_request(_composed(source, overrides), typed_keys(overrides))
+    config = _composed(source, overrides)
+    config["workload"] = {**(config.get("workload") or {}), **workload}
+    return read_request(config, typed_keys(overrides))
 
 
 def _check_words(source: Any, overrides: Sequence[Any]) -> None:
@@ -50,7 +53,7 @@ def _composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The config of a model source with overrides; Hydra is imported only where it is needed."""
     if not overrides and not _is_path(source):
         return {"model": preset(str(source))}
-    imported = find_import(Path(source)) if not overrides else None
+    imported = imported_from(Path(source)) if not overrides else None
     if imported is not None:
         return {"model": imported.model}
     with model_source(source) as chosen:
@@ -62,6 +65,25 @@ def preset(name: str) -> dict[str, Any]:
     presets.check_name(name)
     model: dict[str, Any] = presets.ready(name) or compose([f"model={name}"])["model"]
     return model
+
+
+def summary(name: str) -> dict[str, Any]:
+    """A preset in one row: its exact totals, its choices in short and where it comes from."""
+    from archlab.cost.kv import kv_cache
+    from archlab.cost.params import parameters
+
+    spec = load(name)
+    counts = parameters(spec)
+    return {
+        "name": name,
+        "params": counts.total,
+        "params_non_embedding": counts.non_embedding,
+        "kv_bytes_per_token": kv_cache(spec, 1, 1, "bf16").bytes_per_token,
+        "kv_dtype": "bf16",
+        "context": spec.context,
+        "choices": in_short(spec),
+        "about": preset(name).get("about", ""),
+    }
 
 
 def preset_users() -> dict[tuple[str, str], list[str]]:
@@ -81,11 +103,20 @@ def model_source(source: str | Path) -> Iterator[list[str]]:
         presets.check_name(str(source))
         yield [f"model={source}"]
         return
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="archlab-") as folder:
         (Path(folder) / "model").mkdir()
         text = _preset_text(Path(source))
         (Path(folder) / "model" / "from_path.yaml").write_text(text, encoding="utf-8")
         yield [f"hydra.searchpath=[file://{folder}]", "model=from_path"]
+
+
+def imported_from(path: Path) -> Imported | None:
+    """What is behind a path that holds a Hugging Face config; None where it is something else."""
+    from archlab.interop.hub import find_import  # thirty families, for a path only
+
+    return find_import(path)
 
 
 def _is_path(source: str | Path) -> bool:
@@ -98,7 +129,7 @@ def _is_path(source: str | Path) -> bool:
 
 def _preset_text(path: Path) -> str:
     """The file as a preset of the `model` group."""
-    imported = find_import(path)
+    imported = imported_from(path)
     if imported is not None:
         return _dump(_as_preset(imported.model))
     if path.is_dir():
@@ -194,7 +225,9 @@ _SLIPS = (ValueError, TypeError, AttributeError, LookupError, AssertionError, Re
 
 def _raised_in(error: BaseException) -> str:
     """The package that raised an error; what it had the standard library do for it counts as its own."""
-    frames = [frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    from traceback import walk_tb
+
+    frames = [frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in walk_tb(error.__traceback__)]
     return next((name for name in reversed(frames) if name not in sys.stdlib_module_names), "")
 
 
@@ -229,4 +262,5 @@ def _one_line(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    presets.write({name: compose([f"model={name}"])["model"] for name in presets.names()})
+    names = presets.names()
+    presets.write({name: compose([f"model={name}"])["model"] for name in names}, [summary(name) for name in names])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -66,6 +65,8 @@ class ConfigError(RequestError):
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known spelling closest to `word`, or None where nothing is close."""
+    import difflib  # for a mistake only
+
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from archlab import record as records
+from archlab.frozen import Frozen
 from archlab.record import Record
 
 HYDRAS_OWN = ("multirun.yaml",)
 """Files that Hydra writes into a sweep's folder before its first job."""
 
 
-@dataclass(frozen=True)
-class Landing:
+class Landing(Frozen):
     """The folder of a run or a sweep, as it was when the run began.
 
     made: this folder and those above it that were not there, deepest first. before: the records that were there, with

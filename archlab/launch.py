@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from archlab.compose import hydra_errors, model_source
 from archlab.errors import ArchlabError, RequestError
+from archlab.interrupt import noticed
 from archlab.landing import Landing
 from archlab.overrides import normalise, split, typed_keys
 from archlab.presets import conf_dir
@@ -83,24 +84,24 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = ()) -> Outcome:
     argv = [*flags, *extra, *normalise(overrides)]
     _landings.clear()
     _refused.clear()
-    interrupted = False
-    problem: Exception | None = None
-    try:
-        with _writable(), hydra_errors():
-            _call_hydra(argv)
-        if _refused:
-            raise _refused[0]
-    except KeyboardInterrupt:
-        interrupted = True
-    except Exception as error:
-        problem = error
-    finally:
-        for landing in _landings:
-            landing.tidy()
-    return _outcome(interrupted, problem)
+    problem: BaseException | None = None
+    with noticed() as interrupts:
+        try:
+            with _writable(), hydra_errors():
+                _call_hydra(argv)
+            if _refused:
+                raise _refused[0]
+        except (KeyboardInterrupt, Exception) as error:
+            problem = error
+        finally:
+            for landing in _landings:
+                landing.tidy()
+    if interrupts or isinstance(problem, KeyboardInterrupt):  # some of Hydra's code turns it into another error
+        return _outcome(True, None)
+    return _outcome(False, problem)
 
 
-def _outcome(interrupted: bool, problem: Exception | None) -> Outcome:
+def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     """What there is to show; an end without any record is raised instead."""
     landing = _landings[-1] if _landings else None
     found = landing.records() if landing is not None else []

@@ -1,4 +1,4 @@
-"""Typed options: a frozen dataclass is the schema, the validator and the help text of a choice.
+"""Typed options: a class of frozen fields is the schema, the validator and the help text of a choice.
 
 A field made by `option` is what a user may set. With `auto` it has no fixed default: `Spec.derive` works it
 out from the other values and from the model, and the resolved number is what the spec holds and every table
@@ -8,15 +8,14 @@ choice in its own right, with options of its own: the FFN of the experts of `ffn
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import types
 import typing
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
-from typing import Any, Self
+from typing import Any, Self, dataclass_transform
 
 from archlab.errors import ConfigError, nearest, unknown_key
+from archlab.frozen import MISSING, Frozen, field, fields_of, replace
 
 
 def option(
@@ -56,8 +55,7 @@ def inherited() -> Any:
     return field(metadata={"inherited": True})
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Frozen):
     """One settable field of a spec class, as the validator and the help read it."""
 
     name: str
@@ -135,7 +133,7 @@ def _coerce(opt: Option, value: Any) -> Any:
 
 
 def _coerce_item(opt: Option, item: Any) -> Any:
-    return _coerce(dataclasses.replace(opt, types=(opt.item,)), item)
+    return _coerce(replace(opt, types=(opt.item,)), item)
 
 
 _TYPE_NAMES = {
@@ -173,18 +171,16 @@ def options_of(cls: type) -> Mapping[str, Option]:
 def _find_options(cls: Any) -> dict[str, Option]:
     hints = typing.get_type_hints(cls)
     found = {}
-    for item in dataclasses.fields(cls):
-        if item.metadata.get("inherited") or "help" not in item.metadata:
+    for name, made in fields_of(cls).items():
+        if "help" not in made.metadata:
             continue
-        meta = dict(item.metadata)
-        valid = meta.pop("valid")
-        found[item.name] = Option(
-            name=item.name,
-            types=_type_names(hints[item.name]),
-            item=_item_type(hints[item.name]),
-            default=item.default,
-            valid=None if valid is None else tuple(valid),
-            **meta,
+        valid = made.metadata["valid"]
+        found[name] = Option(
+            name=name,
+            types=_type_names(hints[name]),
+            item=_item_type(hints[name]),
+            default=made.default,
+            **{**made.metadata, "valid": None if valid is None else tuple(valid)},
         )
     return found
 
@@ -205,7 +201,7 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 def inherited_of(cls: Any) -> tuple[str, ...]:
     """The fields that the model supplies to this spec class."""
-    return tuple(item.name for item in dataclasses.fields(cls) if item.metadata.get("inherited"))
+    return tuple(name for name, item in fields_of(cls).items() if item.metadata.get("inherited"))
 
 
 def read_options(cls: type, raw: Mapping[str, Any], skip: Collection[str] = ()) -> dict[str, Any]:
@@ -231,8 +227,8 @@ def read_options(cls: type, raw: Mapping[str, Any], skip: Collection[str] = ()) 
     return values
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spec:
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option, part, inherited))
+class Spec(Frozen):
     """Base of every spec: frozen, validated, torch-free. `axis` and `choice` are what it is registered under."""
 
     axis: str
@@ -260,7 +256,7 @@ class Spec:
 
 
 def read_plain(cls: type, raw: Mapping[str, Any], prefix: str) -> Any:
-    """A frozen options dataclass that is no choice (a workload, a bench setting), read and checked."""
+    """A class of options that is no choice (a workload, a bench setting), read and checked."""
     try:
         return cls(**read_options(cls, raw))
     except ConfigError as error:

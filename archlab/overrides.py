@@ -1,6 +1,6 @@
 """The command line's overrides, before Hydra sees them: sort, check the keys, let the specs be the schema.
 
-Hydra's own check knows only the keys that some YAML happens to list. Here the dataclasses are the schema, so a value
+Hydra's own check knows only the keys that some YAML happens to list. Here the spec classes are the schema, so a value
 override is handed over in the form that always applies (`++key=value`), after its key was checked.
 """
 

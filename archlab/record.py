@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from archlab.errors import RequestError
+from archlab.frozen import Frozen, values_of
 
 SCHEMA = 1
 FILE = "record.json"
@@ -19,8 +19,7 @@ KINDS = ("exact", "measured", "estimated")
 STATUSES = ("ok", "invalid", "oom", "too_large", "failed", "timeout")
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Frozen):
     """One number and how it was got. A figure that could not be got has no value, but a status and a reason.
 
     kind: exact (closed form, equal to the built module), measured (a clock, an allocator) or estimated (a model).
@@ -39,7 +38,7 @@ class Figure:
     reason: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        shown = {key: value for key, value in asdict(self).items() if value is not None}
+        shown = {key: value for key, value in values_of(self).items() if value is not None}
         return shown | {"value": self.value}
 
 
@@ -92,6 +91,8 @@ class Record:
 
 def write_atomically(path: Path, text: str) -> Path:
     """Write a file, whole or not at all; its folder is made where it is not there."""
+    import tempfile  # it imports much, and most commands write nothing
+
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -115,6 +116,11 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def json_line(document: Any) -> str:
+    """One line of ASCII, so that no terminal, pipe or name can break it; null for floats that JSON cannot hold."""
+    return json.dumps(finite(document), ensure_ascii=True, allow_nan=False, default=str) + "\n"
 
 
 def load(path: Path) -> Record:

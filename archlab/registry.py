@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from archlab.errors import ConfigError, nearest
+from archlab.frozen import Frozen, field
 from archlab.options import Option, Spec, options_of
 
 AXES = ("norm", "position", "attention", "ffn", "dropout", "head", "block")
@@ -26,8 +26,7 @@ _modules: dict[type[Spec], Any] = {}
 M = TypeVar("M")
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Frozen):
     """One registered option of an axis."""
 
     axis: str

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, unknown_key
+from archlab.frozen import Frozen
 from archlab.options import option, options_of, read_plain
 from archlab.workload import BenchOptions, Workload
 
 
-@dataclass(frozen=True)
-class RunOptions:
+class RunOptions(Frozen):
     """What belongs to the run rather than to the model."""
 
     device: str = option("auto", "auto, cpu, cuda, cuda:0, mps")
@@ -30,8 +29,7 @@ class RunOptions:
             raise ConfigError("device", f"no device {self.device!r}", value=self.device, valid=valid)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Frozen):
     """A checked request. notes: what had to be dropped to compose it."""
 
     spec: DecoderSpec

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from archlab import presets
 from archlab import record as records
-from archlab.compose import preset, request
+from archlab.compose import imported_from, request
 from archlab.cost.figures import exact_figures
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
-from archlab.interop.hub import find_import
 from archlab.record import Record
 from archlab.request import Request
 
@@ -37,7 +36,7 @@ def _groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 def _records(source: str, overrides: list[str]) -> list[Record]:
     path = Path(source)
-    if not presets.exists(source) and find_import(path) is not None:
+    if not presets.exists(source) and imported_from(path) is not None:
         return [on_paper(request(path, overrides), overrides)]
     if not overrides and path.exists() and (path.is_dir() or path.suffix == ".json") and not presets.exists(source):
         found = list(records.collect(path)) if path.is_dir() else [records.load(path)]
@@ -56,13 +55,3 @@ def on_paper(asked: Request, overrides: Sequence[str] = ()) -> Record:
         composition=composition(asked.spec),
         figures=exact_figures(asked.spec, asked.workload),
     )
-
-
-def preset_records() -> list[Record]:
-    """Every preset, on paper."""
-    found = []
-    for name in presets.names():
-        record = on_paper(request(name))
-        record.config["model"] = preset(name)
-        found.append(record)
-    return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
+
 from archlab.errors import ConfigError, nearest
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
@@ -46,3 +49,60 @@ def show_flops(count: float) -> str:
         if abs(count) >= size:
             return f"{count / size:,.2f} {unit}FLOP"
     return f"{count:,.0f} FLOP"
+
+
+_COUNTS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def read_count(text: str | int, key: str) -> int:
+    """A count in powers of ten: `124M`, `1.3B`, `640000`. Raises ConfigError under `key`."""
+    number, unit = _split(text, key, "a count such as 124M or 1.3B")
+    if unit not in _COUNTS:
+        raise ConfigError(key, f"{text!r}: {unit!r} is no power of ten", value=text, valid=list(filter(None, _COUNTS)))
+    return _whole(number * _COUNTS[unit], text, key)
+
+
+def read_tokens(text: str | int, key: str) -> int:
+    """A length in tokens: `4096`, `8k` (8,192, as contexts are named). Raises ConfigError where k could mean either."""
+    number, unit = _split(text, key, "a number of tokens such as 4096 or 8k")
+    if unit.lower() not in ("", "k", "m"):
+        raise ConfigError(key, f"{text!r}: {unit!r} is no unit of tokens", value=text, valid=["4096", "8k", "128k"])
+    power = {"": 0, "k": 1, "m": 2}[unit.lower()]
+    ten, two = number * 1000**power, number * 1024**power
+    if power == 1 and number.denominator == 1 and number.numerator.bit_count() == 1:
+        return int(two)  # 8k, 128k: the contexts that models are named by
+    if power:
+        raise ConfigError(key, f"{text!r} can be {int(ten):,} or {int(two):,} tokens; write one of them", value=text)
+    return _whole(number, text, key)
+
+
+def read_bytes(text: str | int, key: str) -> int:
+    """An amount of memory: `80GB` (10^9), `1.5GiB` (2^30), `4096`. Raises ConfigError where it could be either."""
+    number, unit = _split(text, key, "an amount of memory such as 80GB, 1.5GiB or a number of bytes")
+    if unit in _BYTES or not unit:
+        return _whole(number * _BYTES[unit or "B"], text, key)
+    letter = unit[0].upper()
+    if letter in "KMGT" and (unit[1:] in ("", "i", "b", "ib")):
+        ten, two = int(number * _BYTES[f"{letter}B"]), int(number * _BYTES[f"{letter}iB"])
+        problem = f"{text!r} can be {ten:,} bytes ({letter}B) or {two:,} bytes ({letter}iB); write one of them"
+        raise ConfigError(key, problem, value=text)
+    raise ConfigError(key, f"{text!r}: {unit!r} is no unit of memory", value=text, valid=list(_BYTES))
+
+
+def _split(text: str | int, key: str, wanted: str) -> tuple[Fraction, str]:
+    """The number, above zero, and what stands after it."""
+    found = re.fullmatch(r"\s*([0-9][0-9_]{0,39}(?:\.[0-9]{1,30})?)\s*([A-Za-z]*)\s*", str(text))
+    if found is None or isinstance(text, bool):
+        raise ConfigError(key, f"{text!r} is not {wanted}", value=text)
+    number = Fraction(found[1].replace("_", ""))
+    if not number:
+        raise ConfigError(key, f"{text} must be above zero", value=text)
+    return number, found[2]
+
+
+def _whole(number: Fraction, text: str | int, key: str) -> int:
+    if number.denominator != 1:
+        raise ConfigError(key, f"{text!r} is not a whole number: {float(number):,}", value=text)
+    return int(number)

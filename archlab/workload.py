@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
+from archlab.frozen import Frozen, replace
 from archlab.options import option
 from archlab.units import DTYPE_BYTES
 
 PHASES = ("prefill", "decode", "train")
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(Frozen):
     """`batch` sequences of `prompt` tokens, then `new` tokens each. A training step runs [batch, prompt] tokens.
 
     Without a dtype, figures on paper are for bf16, and the clock uses bf16 where the device computes in it and fp32
@@ -63,8 +61,7 @@ class Workload:
             raise ConfigError("workload.prompt", problem, value=self.prompt)
 
 
-@dataclass(frozen=True)
-class BenchOptions:
+class BenchOptions(Frozen):
     """Which phases are timed, and when the clock stops: at the precision, or when the seconds are spent."""
 
     phases: tuple[str, ...] = option(PHASES, "what is timed; [] for nothing", valid=PHASES)

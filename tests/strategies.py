@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from archlab.components.attention.spec import divisors
 from archlab.decoder.module import Decoder
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
+from archlab.frozen import replace
 from archlab.options import Option
 from archlab.registry import choices, part_choices
 

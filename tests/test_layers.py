@@ -9,8 +9,9 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
-    {"errors"},
+    {"errors", "frozen", "interrupt"},
     {"units", "options", "record", "presets", "warmup"},
+    {"document"},
     {"registry"},
     {"components"},
     {"decoder"},
@@ -21,7 +22,7 @@ FLOORS = [
     {"request", "bench", "verify", "report"},
     {"overrides"},
     {"compose", "completion"},
-    {"point", "sources", "landing"},
+    {"point", "sources", "landing", "paper"},
     {"launch"},
     {"cli"},
     {"__main__"},

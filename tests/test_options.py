@@ -1,19 +1,18 @@
 """Typed options: what each type takes, what it refuses, and how an error names it."""
 
 import contextlib
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from archlab.errors import ConfigError
+from archlab.frozen import Frozen
 from archlab.options import option, options_of, read_options
 from archlab.registry import AXES, choices
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample:
+class Sample(Frozen):
     count: int = option(1, ge=1, lt=10)
     rate: float = option(0.5, ge=0)
     on: bool = option(False)

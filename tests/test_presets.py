@@ -7,7 +7,7 @@ import pytest
 
 import archlab
 from archlab import presets
-from archlab.compose import compose, preset
+from archlab.compose import compose, preset, summary
 from archlab.cost.figures import exact_figures
 from archlab.decoder.resolve import resolve
 from archlab.interop.export import differences
@@ -126,11 +126,16 @@ def test_ready_presets_are_what_hydra_composes(name):
     assert presets.ready(name) == compose([f"model={name}"])["model"]
 
 
+def test_ready_summaries_are_what_the_costs_say():
+    assert presets.summaries() == [summary(name) for name in presets.names()]
+
+
 def test_an_edited_yaml_is_composed_not_read_from_the_ready_file(monkeypatch):
     monkeypatch.setattr(presets, "conf_hash", lambda: "edited")
     presets._all_ready.cache_clear()
     try:
         assert presets.ready("gqa") is None
+        assert presets.summaries() == []
         assert preset("gqa")["attention"]["n_kv_heads"] == 2
     finally:
         presets._all_ready.cache_clear()

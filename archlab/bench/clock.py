@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from archlab.frozen import Frozen
 from archlab.workload import BenchOptions
 
 Call = Callable[[], object]
@@ -23,8 +23,7 @@ MISSES = 20
 """A 95 % interval misses what it is for one time in this many."""
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Frozen):
     """Seconds of a call. p10 and p90 span the runs; `half_width` is of the median's 95 % interval, a share of it.
 
     first: the cold first call. warmup: all calls before the clock started, the first among them.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from archlab.frozen import Frozen
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True)
-class Locality:
+class Locality(Frozen):
     """How far back a query sees; without either, as far as there are tokens.
 
     window: so many keys, the query's own included, as Mistral and gpt-oss count (Beltagy et al. 2020, section 3.1).

@@ -9,16 +9,15 @@ window or the chunk of a layer that has one. In decoding they agree: no key out 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.errors import ConfigError
+from archlab.frozen import Frozen
 
 CONVENTIONS = ("full", "causal")
 
 
-@dataclass(frozen=True)
-class Flops:
+class Flops(Frozen):
     """FLOPs of a run: `prefill` of the prompt with logits of all positions (classes: of the last), then `decode`.
 
     `by_part` splits prefill + decode. `decode` is of `new` single tokens, steps prompt + 1 to prompt + new.

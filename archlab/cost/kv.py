@@ -6,15 +6,13 @@ otherwise: transformers keeps W - 1 between steps, engines keep full blocks or a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.errors import ConfigError
+from archlab.frozen import Frozen
 from archlab.units import dtype_bytes, dtype_name
 
 
-@dataclass(frozen=True)
-class LayerCache:
+class LayerCache(Frozen):
     """One kind of layer: where it stands, and the bytes that one such layer keeps, all sequences together.
 
     tokens: of each sequence, as far as the layer sees. bytes_per_token: of one sequence. allocated: see KVCacheCost.
@@ -27,8 +25,7 @@ class LayerCache:
     allocated: int
 
 
-@dataclass(frozen=True)
-class KVCacheCost:
+class KVCacheCost(Frozen):
     """What `batch` sequences of `context` tokens keep.
 
     bytes: what the architecture requires, each layer capped at what it can see. allocated: what archlab's own KVCache

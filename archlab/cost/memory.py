@@ -15,11 +15,10 @@ Not counted: the code and the context of torch itself, and what an allocator rou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import parameters
 from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.frozen import Frozen, values_of
 from archlab.units import dtype_bytes
 from archlab.workload import Workload
 
@@ -27,8 +26,7 @@ FP32 = 4
 """Bytes of the float32 in which norms, softmax and the loss are computed, whatever the dtype."""
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(Frozen):
     """Bytes by part."""
 
     weights: int
@@ -45,8 +43,7 @@ class Memory:
     @property
     def parts(self) -> dict[str, int]:
         """The parts that are there, by name."""
-        named = {part.name: getattr(self, part.name) for part in fields(self)}
-        return {name: count for name, count in named.items() if count}
+        return {name: count for name, count in values_of(self).items() if count}
 
 
 def inference_memory(spec: DecoderSpec, workload: Workload) -> Memory:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.frozen import Frozen
 
 PARTS = ("embedding", "positions", "attention", "ffn", "norms", "lm_head", "other")
 
@@ -15,8 +14,7 @@ DEFINITIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Parameters:
+class Parameters(Frozen):
     """Parameter counts of a model. `by_part` and `by_layer` each add up to `total`, with `outside` for the latter.
 
     ffn_detail: what `ffn` is made of: `dense`, `router`, `routed_experts`, `shared_experts`, as far as there are any.
@@ -32,8 +30,7 @@ class Parameters:
     tied: bool
 
 
-@dataclass(frozen=True)
-class LayerParameters:
+class LayerParameters(Frozen):
     """One kind of layer: where it stands, and the parameters of one such layer by part."""
 
     layers: tuple[int, ...]

@@ -33,3 +33,15 @@ def composition(spec: DecoderSpec) -> dict[str, Any]:
         kinds.append({"layers": list(indices), "axes": changed})
     sizes = {name: getattr(spec, name) for name in ("name", "d_model", "n_layers", "vocab_size", "context")}
     return {**sizes, "axes": axes, "layer_kinds": kinds}
+
+
+def in_short(spec: DecoderSpec) -> str:
+    """`gqa 8/4, rope, swiglu, rmsnorm, tied`; a layout other than pre_norm is named, and layers that differ."""
+    axes = composition(spec)["axes"]
+    attention = axes["attention"]
+    heads = f" {attention['n_heads']}/{attention['n_kv_heads']}" if "n_kv_heads" in attention else ""
+    parts = [f"{attention['choice']}{heads}", *(axes[axis]["choice"] for axis in ("position", "ffn", "norm", "head"))]
+    if axes["block"]["choice"] != "pre_norm":
+        parts.append(axes["block"]["choice"])
+    kinds = len(spec.layer_kinds)
+    return ", ".join([*parts, f"{kinds} kinds of layer"] if kinds > 1 else parts)

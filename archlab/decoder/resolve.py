@@ -14,14 +14,14 @@ from typing import Any
 
 from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
 from archlab.errors import ConfigError, nearest, unknown_key
+from archlab.frozen import Frozen
 from archlab.options import Option, Spec, option, options_of, read_options
 from archlab.registry import AXES, Choice, choice, choices, part_choices
 
 LAYER_AXES = ("norm", "attention", "position", "ffn", "dropout", "block")
 
 
-@dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(Frozen):
     """What belongs to the model itself; everything else belongs to a choice."""
 
     d_model: int = option(help="width of the residual stream", ge=1)
@@ -33,8 +33,7 @@ class ModelOptions:
     family: str | None = option(None, "its Hugging Face model_type, which names its weights")
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(Frozen):
     """A DecoderSpec and what had to be dropped to make it, a line each."""
 
     spec: DecoderSpec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
 
 from archlab.components.attention.spec import Attention
 from archlab.components.block.spec import Block
@@ -13,13 +12,13 @@ from archlab.components.head.spec import Head
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
 from archlab.errors import RequestError
+from archlab.frozen import Frozen, replace, values_of
 from archlab.options import Spec
 
 MAX_LAYERS = 10_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerSpec:
+class LayerSpec(Frozen):
     """One layer: a residual layout around attention and FFN."""
 
     block: Block
@@ -37,11 +36,10 @@ class LayerSpec:
 
     def axes(self) -> dict[str, Spec]:
         """The layer's choice on each of its axes."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return values_of(self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DecoderSpec:
+class DecoderSpec(Frozen):
     """The torch-free description that costs, module and clocks share.
 
     `block`, `norm`, `position` and `dropout` are the model's own: they place the embedding, the final norm and the

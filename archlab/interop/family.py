@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
+from archlab.frozen import Frozen, field
 from archlab.interop.layout import Layout
 from archlab.interop.parts import Model
 from archlab.interop.reader import Fields
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(Frozen):
     """model_type: its name in config.json. read: from fields to an archlab model config; layout: its tensors' names.
 
     harmless: fields of this family alone that change nothing, with the reason. spelling: the family's own names of

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, RequestError
+from archlab.frozen import Frozen
 from archlab.interop.families import family
 from archlab.interop.reader import FILE, Fields, find_config, read_json, show
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(Frozen):
     """A config.json as archlab has it. model: the plain config, as a preset holds it; spec: resolved and checked."""
 
     file: Path

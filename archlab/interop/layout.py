@@ -7,13 +7,12 @@ way either side fuses it. `weights.py` turns a layout into copies between tensor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from archlab.decoder.spec import DecoderSpec
+from archlab.frozen import Frozen
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Frozen):
     """What one hub tensor holds: components one below the other, along its rows.
 
     transposed: [in, out], as GPT-2's Conv1D has it. by_head: rows go head by head, each KV head's queries, key and
@@ -40,8 +39,7 @@ def stacked(*parts: str, transposed: bool = False, interleaved: bool = False) ->
     return Held(parts, transposed, stacked=True, interleaved=interleaved)
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Frozen):
     """The names of one family's tensors.
 
     prefix: of the trunk; files without it are read too. outside: hub module to component, below the prefix. inside:

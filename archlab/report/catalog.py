@@ -1,18 +1,17 @@
-"""What there is: the choices of each axis (`archlab components`) and the presets (`archlab models`)."""
+"""What there is: the choices of each axis (`archlab components`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
+from archlab.frozen import MISSING
 from archlab.options import Option
-from archlab.record import SCHEMA, Record
+from archlab.record import SCHEMA
 from archlab.registry import AXES, Choice, choices
-from archlab.report.grid import Cell, Column, Grid, heading, line, natural_width, show
-from archlab.report.text import clean, options_text, value_text, whole
-from archlab.units import show_count
+from archlab.report.grid import Cell, Column, Grid, heading, line, show
+from archlab.report.text import clean, options_text, value_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,56 +147,3 @@ def _option_data(opt: Option) -> dict[str, Any]:
         shown["default"] = opt.default
     bounds = {"ge": opt.ge, "gt": opt.gt, "lt": opt.lt, "valid": None if opt.valid is None else list(opt.valid)}
     return shown | {name: bound for name, bound in bounds.items() if bound is not None}
-
-
-# --- models -----------------------------------------------------------------------------------------------------------
-
-
-def show_models(records: Iterable[Record], console: Console) -> None:
-    """The presets with their totals, one row each; what each is made of goes into a second table where one is wide."""
-    heads = ("parameters", "", "non-embedding", "KV B/token", "context")
-    columns = [Column("model"), *(Column(head, number=True) for head in heads), Column("choices"), Column()]
-    grid = Grid(columns)
-    rows = [model_data(record) for record in records]
-    for row in rows:
-        short = Cell(show_count(row["params"]), "dim")
-        numbers = (whole(row[name]) for name in ("params_non_embedding", "kv_bytes_per_token", "context"))
-        words = (clean(row["choices"]), Cell(clean(row["about"]), "dim"))
-        grid.add(clean(row["name"]), whole(row["params"]), short, *numbers, *words)
-    dtypes = dict.fromkeys(row["kv_dtype"] for row in rows)
-    heading(console, "Models", "exact", f"KV cache in {', '.join(dtypes)}", first=True)
-    wide = natural_width(grid) <= console.width - 2
-    for piece in (grid,) if wide else (grid.pick(range(6)), grid.pick((0, 6, 7))):
-        show(piece, console)
-        if piece.columns[-1].number:
-            console.print()
-
-
-def models_data(records: Iterable[Record]) -> dict[str, Any]:
-    """The presets as plain JSON data: {"schema", "models": [...]}."""
-    return {"schema": SCHEMA, "models": [model_data(record) for record in records]}
-
-
-def model_data(record: Record) -> dict[str, Any]:
-    """One preset: its name, totals, context, choices in short, and where it comes from."""
-    totals = {name: record.value(name) for name in ("params", "params_non_embedding", "kv_bytes_per_token")}
-    return {
-        "name": record.name,
-        **totals,
-        "kv_dtype": record.figures["kv_bytes_per_token"].how.rsplit(" ", 1)[-1],
-        "context": record.composition["context"],
-        "choices": choices_in_short(record.composition),
-        "about": (record.config.get("model") or {}).get("about", ""),
-    }
-
-
-def choices_in_short(composition: Mapping[str, Any]) -> str:
-    """`gqa 8/4, rope, swiglu, rmsnorm, tied`; a layout other than pre_norm is named, and layers that differ."""
-    axes = composition["axes"]
-    attention = axes["attention"]
-    heads = f" {attention['n_heads']}/{attention['n_kv_heads']}" if "n_kv_heads" in attention else ""
-    parts = [f"{attention['choice']}{heads}", *(axes[axis]["choice"] for axis in ("position", "ffn", "norm", "head"))]
-    if axes["block"]["choice"] != "pre_norm":
-        parts.append(axes["block"]["choice"])
-    kinds = len(composition["layer_kinds"])
-    return ", ".join([*parts, f"{kinds} kinds of layer"] if kinds > 1 else parts)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from archlab.errors import ConfigError, nearest
+from archlab.frozen import Frozen
 from archlab.record import Figure, Record
 from archlab.registry import choice
 from archlab.report.text import clean, number, value_text
@@ -31,8 +31,7 @@ SECTIONS = (("parameters", "params"), ("memory", "weight_bytes"), ("KV cache", "
 """Sections of the figures by the names they begin with; others go by their kind."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Frozen):
     """One record's entry: the raw value, how it reads, and whether it is the best of its field."""
 
     value: Any
@@ -40,8 +39,7 @@ class Cell:
     best: bool = False
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Frozen):
     """One thing compared. better: -1 where less is better, 1 where more is, 0 where neither is.
 
     label: it names the record (its name, an override that varies).
@@ -56,8 +54,7 @@ class Field:
     label: bool = False
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Frozen):
     """What was compared, field by field, each with a cell a record; `detail` where that is everything."""
 
     records: list[Record]

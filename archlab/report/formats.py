@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import re
-import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +48,9 @@ def json_text(compared: Comparison) -> str:
 
 def csv_text(compared: Comparison) -> str:
     """A line a record: who it is, how it ended, the overrides that vary, then every figure, unrounded."""
+    import csv
+    import shlex
+
     records = compared.records
     varying, figures = varying_overrides(records), figure_names(records)
     out = io.StringIO()
@@ -70,20 +70,22 @@ def md_text(compared: Comparison) -> str:
     rule = ["---" if field.label or not field.unit else "---:" for field in compared.fields]
     rows = [[_md_cell(field, index) for field in compared.fields] for index in range(len(compared.records))]
     table = "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *rows))
-    notes = "".join(f"- {_md(note)}\n" for note in compared.notes)
+    notes = "".join(f"- {md_escape(note)}\n" for note in compared.notes)
     return f"{table}\n{notes}" if notes else table
 
 
 def _md_head(field: Field) -> str:
     about = ", ".join(filter(None, (field.unit, field.kind)))
-    return _md(f"{field.name} ({about})" if about else field.name)
+    return md_escape(f"{field.name} ({about})" if about else field.name)
 
 
 def _md_cell(field: Field, index: int) -> str:
     cell = field.cells[index]
-    return f"**{_md(cell.text)}**" if cell.best else _md(cell.text)
+    return f"**{md_escape(cell.text)}**" if cell.best else md_escape(cell.text)
 
 
-def _md(text: str) -> str:
+def md_escape(text: str) -> str:
     """Text that Markdown shows as it is; an underscore inside a word needs no escape."""
+    import re
+
     return re.sub(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)", lambda found: f"\\{found[0]}", clean(text))

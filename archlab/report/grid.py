@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from archlab.frozen import Frozen
 from archlab.record import Record
 from archlab.report.text import clean
 
 if TYPE_CHECKING:
     from rich.box import Box
     from rich.console import Console, RenderableType
+    from rich.segment import Segment
     from rich.table import Table
     from rich.text import Text
 
@@ -38,8 +40,7 @@ class Cell(NamedTuple):
         return f"{self.text} {self.unit}" if self.unit else self.text
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Frozen):
     """number: right-aligned, and never folded."""
 
     head: str = ""
@@ -181,16 +182,23 @@ def _text(cell: Cell) -> Text:
 
 def _print(body: RenderableType, console: Console, indent: int, least: int = 0) -> None:
     """Print line by line, indented, without the blanks that fill a table's last column."""
-    from rich.text import Text
+    from rich.segment import Segment, Segments
 
     width = max(console.width - indent, least)  # past the edge rather than cut
-    lines = []
+    shown: list[Segment] = []
     for segments in console.render_lines(body, console.options.update(width=width), pad=False):
-        parts = [(part.text, part.style or "") for part in segments]
-        line = Text.assemble(" " * indent, *parts)
-        line.rstrip()
-        lines.append(line)
-    console.print(Text("\n").join(lines), soft_wrap=True)
+        shown += [*_without_blanks([Segment(" " * indent), *segments]), Segment.line()]
+    console.print(Segments(shown), soft_wrap=True, end="")
+
+
+def _without_blanks(segments: list[Segment]) -> list[Segment]:
+    """The line without the blanks at its end."""
+    while segments and not segments[-1].text.strip():
+        segments.pop()
+    if segments:
+        last = segments.pop()
+        segments.append(last._replace(text=last.text.rstrip()))
+    return segments
 
 
 def line(console: Console, *cells: Cell, indent: int = 0) -> None:

@@ -112,7 +112,7 @@ def test_a_mismatch_exits_1(shell, monkeypatch, capsys):
     monkeypatch.setattr(verify, "parameters", lambda spec: wrong)
     monkeypatch.chdir(shell.folder)
     arguments = ["build", "bench=none"]
-    assert cli.run(lambda: cli.app(args=arguments, standalone_mode=False), arguments) == 1
+    assert cli.answer(arguments) == 1
     out = capsys.readouterr().out
     assert "38,412,800" in out
     assert "38,937,088" in out

@@ -173,7 +173,7 @@ def test_a_config_is_answered_without_torch_hydra_or_transformers(shell, hub, co
     code = f"""
 import sys
 from archlab import cli
-code = cli.run(lambda: cli.app(args=["{command}", {str(hub(name))!r}], standalone_mode=False), [])
+code = cli.answer(["{command}", {str(hub(name))!r}])
 assert code == 0
 print(sorted({{"torch", "hydra", "omegaconf", "transformers", "yaml"}} & set(sys.modules)), file=sys.stderr)
 """

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 import archlab
 from archlab import cli
 from archlab import record as records
+from archlab.cli.build import print_comparison
 from archlab.errors import ArchlabError, RequestError
+from archlab.frozen import fields_of
 
 QUICK = ("bench=none", "verify=false")
 
@@ -193,10 +195,7 @@ MQA = {"attention": {"choice": "mqa"}}
             for value in (5, [5], {"x": 5}, "x", None)
         ),
         *(({"figures": {"params": value}}, "figures.params") for value in (5, "x", None, [], {}, {"value": 3})),
-        *(
-            ({"figures": {"params": FIGURE | {name: []}}}, f"params.{name}")
-            for name in records.Figure.__dataclass_fields__
-        ),
+        *(({"figures": {"params": FIGURE | {name: []}}}, f"params.{name}") for name in fields_of(records.Figure)),
         *(
             ({"figures": {"params": FIGURE | {"value": value}}}, "params.value")
             for value in ("3", True, math.nan, 10**400)
@@ -228,7 +227,7 @@ def test_a_record_with_a_wrong_type(tmp_path, change, said):
     else:
         harmless = ("created", "folder", "reason", "environment", "config")
         assert next(iter(change)) in harmless
-        assert cli.run(lambda: cli._print_comparison([found, found], None, "table", detail=True), []) == 0
+        assert cli.run(lambda: print_comparison([found, found], None, "table", detail=True), []) == 0
 
 
 def test_a_broken_record_on_the_command_line(shell):

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
+from archlab.compose import preset, summary
 from archlab.errors import ConfigError
 from archlab.record import Record
 from archlab.registry import AXES, choices
-from archlab.report.catalog import components_data, models_data, show_components, show_models
+from archlab.report.catalog import components_data, show_components
+from archlab.report.models import show_models
 
 Make = Callable[..., Record]
 Paper = Callable[..., Console]
@@ -70,29 +72,27 @@ def test_components_as_data() -> None:
     assert list(components_data("norm", {})["axes"]) == ["norm"]
 
 
+MINIMIND = {
+    "name": "minimind",
+    "params": 63_912_192,
+    "params_non_embedding": 58_996_992,
+    "kv_bytes_per_token": 12_288,
+    "kv_dtype": "bf16",
+    "context": 32_768,
+    "choices": "gqa 8/4, rope, swiglu, rmsnorm, tied",
+}
+
+
 @pytest.mark.parametrize("width", [None, 60, 120, 200])
-def test_models_show_whole_totals(make: Make, paper: Paper, width: int | None) -> None:
-    record = make(about="MiniMind, 64 M")
+def test_models_show_whole_totals(paper: Paper, width: int | None) -> None:
     console = paper(width)
-    show_models([record, make(name="[red]wide", d_model=8192)], console)
+    show_models([{**MINIMIND, "about": "64 M"}, {**MINIMIND, "name": "[red]wide", "about": ""}], console)
     words = console.file.getvalue().split()
     assert {"63,912,192", "58,996,992", "12,288", "32,768", "63.91", "[red]wide"} <= set(words)
     assert "bf16" in words
 
 
-def test_models_as_data(make: Make) -> None:
-    layers = [{"attention": {"n_kv_heads": 1}}, {"block": {"choice": "parallel"}}]
-    first, second = models_data([make(about="MiniMind, 64 M"), make(layers=layers, block={"choice": "post_norm"})])[
-        "models"
-    ]
-    assert first == {
-        "name": "minimind",
-        "params": 63_912_192,
-        "params_non_embedding": 58_996_992,
-        "kv_bytes_per_token": 12_288,
-        "kv_dtype": "bf16",
-        "context": 32_768,
-        "choices": "gqa 8/4, rope, swiglu, rmsnorm, tied",
-        "about": "MiniMind, 64 M",
-    }
-    assert second["choices"] == "gqa 8/1, rope, swiglu, rmsnorm, tied, post_norm, 2 kinds of layer"
+def test_a_preset_in_one_row() -> None:
+    row = summary("minimind")
+    assert row == {**MINIMIND, "about": preset("minimind")["about"]}
+    assert summary("gemma-2-2b")["choices"].endswith("2 kinds of layer")

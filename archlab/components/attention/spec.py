@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from archlab.components.locality import EVERYWHERE, Locality
 from archlab.components.norm.spec import LayerNorm, Norm
 from archlab.errors import ConfigError
+from archlab.frozen import Frozen, replace
 from archlab.options import Spec, inherited, option
 from archlab.registry import register
 
 CACHES = ("latent", "expanded")
 
 
-@dataclass(frozen=True)
-class CachedTensor:
+class CachedTensor(Frozen):
     """One tensor that a layer keeps a sequence: [heads, tokens, width]."""
 
     name: str
@@ -27,7 +26,6 @@ class CachedTensor:
         return self.heads * self.width
 
 
-@dataclass(frozen=True, kw_only=True)
 class Attention(Spec):
     """Base of the attentions: what the model, its costs and its cache ask of one."""
 
@@ -87,7 +85,6 @@ class Attention(Spec):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupedAttention(Attention):
     """Scaled dot-product attention with n_kv_heads shared among n_heads. Ainslie et al. 2023 (GQA).
 
@@ -210,7 +207,6 @@ class GroupedAttention(Attention):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class LatentAttention(Attention):
     """Multi-head latent attention (MLA): keys and values come from one small latent a token. DeepSeek-AI 2024 (V2).
 

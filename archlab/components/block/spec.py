@@ -16,14 +16,12 @@ f is attention, then FFN; r is `residual_scale`, b is `branch_scale`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from archlab.options import Spec, inherited, option
 from archlab.registry import register
 
 
-@dataclass(frozen=True, kw_only=True)
 class Block(Spec):
     """A residual layout. `norm_names` are the norms over d_model that one layer owns."""
 
@@ -50,12 +48,10 @@ class Block(Spec):
         return ("attention_norm", "ffn_norm")
 
 
-@dataclass(frozen=True, kw_only=True)
 class PreNorm(Block):
     """x <- r x + b f(norm(x)). Xiong et al. 2020, fig. 1b."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PostNorm(Block):
     """x <- norm(r x + b f(x)). Vaswani et al. 2017, section 3.1."""
 
@@ -65,7 +61,6 @@ class PostNorm(Block):
         super().derive(values)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sandwich(Block):
     """x <- r x + b norm(f(norm(x))). Ding et al. 2021 (CogView), section 2.4."""
 
@@ -74,7 +69,6 @@ class Sandwich(Block):
         return ("attention_norm", "attention_post_norm", "ffn_norm", "ffn_post_norm")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ResPostNorm(Block):
     """x <- r x + b norm(f(x)). Liu et al. 2021 (Swin V2), section 3.2; OLMo 2 (Walsh et al. 2024, section 3.2)."""
 
@@ -83,7 +77,6 @@ class ResPostNorm(Block):
         return ("attention_post_norm", "ffn_post_norm")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Parallel(Block):
     """x <- r x + b (attention(norm(x)) + ffn(norm(x))). Wang and Komatsuzaki 2021 (GPT-J)."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from archlab.options import Spec, option
@@ -16,7 +15,6 @@ def rate(place: str) -> Any:
     return option(help=place, auto="p where the placement drops, else 0", ge=0, lt=1)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Dropout(Spec):
     """Zero with the rate and scale by 1 / (1 - rate), in training only. Srivastava et al. 2014."""
 
@@ -38,7 +36,6 @@ class Dropout(Spec):
         return PLACES
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClassicDropout(Dropout):
     """The first four places, as GPT-2 and MiniMind drop."""
 

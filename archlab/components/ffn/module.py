@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from torch import Tensor, nn
 
 from archlab.components.dropout.spec import Dropout
@@ -12,6 +10,7 @@ from archlab.components.ffn.activation import middle_of
 from archlab.components.ffn.experts import Experts
 from archlab.components.ffn.router import Router
 from archlab.components.linear import Linear
+from archlab.frozen import replace
 from archlab.registry import implements
 
 
@@ -49,7 +48,7 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, spec: specs.MixtureOfExperts, dropout: Dropout) -> None:
         super().__init__()
         self.router, self.experts = Router(spec), Experts(spec)
-        undropped = dataclasses.replace(dropout, ffn=0.0)
+        undropped = replace(dropout, ffn=0.0)
         self.shared = FeedForward(spec.shared, undropped) if spec.shared is not None else None
         self.shared_gate = Linear(spec.d_model, 1, bias=False) if spec.shared_gate else None
         self.dropout = nn.Dropout(dropout.ffn)

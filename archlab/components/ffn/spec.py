@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from archlab.errors import ConfigError
+from archlab.frozen import replace
 from archlab.options import Spec, inherited, option, part
 from archlab.registry import register
 
@@ -25,7 +24,6 @@ def width_by_rule(rule: str, d_model: int, multiple: int) -> int:
     return -(-width // multiple) * multiple
 
 
-@dataclass(frozen=True, kw_only=True)
 class FFN(Spec):
     """What follows attention in a layer: each position by itself, [.., d_model] -> [.., d_model]."""
 
@@ -54,7 +52,6 @@ class FFN(Spec):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
 class FeedForward(FFN):
     """down(act(up(x))), or down(act(gate(x)) * up(x)) when gated; no activation after `down`."""
 
@@ -108,7 +105,6 @@ class FeedForward(FFN):
         return (self.n_up + 2) * self.d_ff
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClampedFeedForward(FeedForward):
     """down(g sigmoid(alpha g) (u + 1)), g = min(gate(x), limit), u = up(x) clamped to +- limit (gpt-oss)."""
 
@@ -116,7 +112,6 @@ class ClampedFeedForward(FeedForward):
     alpha: float = option(1.702, "sharpness of the gate's sigmoid; 1.702 makes it about GELU", gt=0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class MixtureOfExperts(FFN):
     """sum of w_i expert_i(x) over the chosen experts, plus what the shared experts give to every token.
 
@@ -189,7 +184,7 @@ class MixtureOfExperts(FFN):
         """The shared experts as the one FFN that they amount to, None where there are none."""
         if not self.shared_d_ff:
             return None
-        return dataclasses.replace(self.expert, d_ff=self.shared_d_ff, rule=None)
+        return replace(self.expert, d_ff=self.shared_d_ff, rule=None)
 
     def params(self) -> dict[str, int]:
         """Parameters by tensor: of the router, of all experts, of the shared ones, and of their gate."""

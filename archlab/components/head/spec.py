@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from archlab.options import Spec, inherited, option
 from archlab.registry import register
 
 
-@dataclass(frozen=True, kw_only=True)
 class Head(Spec):
     """A projection of the last hidden state, [.., d_model] -> [.., n_outputs]."""
 
@@ -38,7 +35,6 @@ class Head(Spec):
         return 2 * tokens * self.d_model * self.width
 
 
-@dataclass(frozen=True, kw_only=True)
 class LanguageHead(Head):
     """Logits over the vocabulary. Press and Wolf 2017 for the tied weight."""
 
@@ -63,7 +59,6 @@ class LanguageHead(Head):
         return weight | ({"bias": self.vocab_size} if self.bias else {})
 
 
-@dataclass(frozen=True, kw_only=True)
 class TaskHead(Head):
     """One row of outputs a sequence, read off its last token."""
 
@@ -82,7 +77,6 @@ class TaskHead(Head):
         return {"weight": self.d_model * self.n_outputs} | ({"bias": self.n_outputs} if self.bias else {})
 
 
-@dataclass(frozen=True, kw_only=True)
 class RegressionHead(TaskHead):
     """Numbers read off the last token."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from archlab.errors import ConfigError
@@ -10,7 +9,6 @@ from archlab.options import Spec, option
 from archlab.registry import register
 
 
-@dataclass(frozen=True, kw_only=True)
 class Norm(Spec):
     """No normalisation, and the base of those that do normalise."""
 
@@ -19,7 +17,6 @@ class Norm(Spec):
         return {}
 
 
-@dataclass(frozen=True, kw_only=True)
 class LayerNorm(Norm):
     """gamma (x - mean) / sqrt(variance + eps) + beta. Ba et al. 2016, eq. 4."""
 
@@ -35,7 +32,6 @@ class LayerNorm(Norm):
         return ({"weight": width} if self.weight else {}) | ({"bias": width} if self.bias else {})
 
 
-@dataclass(frozen=True, kw_only=True)
 class RMSNorm(Norm):
     """gamma x / sqrt(mean(x^2) + eps). Zhang and Sennrich 2019, eq. 4."""
 

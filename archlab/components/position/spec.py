@@ -8,7 +8,6 @@ bias    a number added to the scores, by head and distance (`alibi`, `t5`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from archlab.errors import ConfigError
@@ -16,7 +15,6 @@ from archlab.options import Spec, inherited, option
 from archlab.registry import register
 
 
-@dataclass(frozen=True, kw_only=True)
 class Position(Spec):
     """No position information, and the base of those that give some."""
 
@@ -47,7 +45,6 @@ class Position(Spec):
         """Raise ConfigError where a head of this size cannot be placed."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Learned(Position):
     """A trained vector a position, added to the embedding. Radford et al. 2018."""
 
@@ -67,7 +64,6 @@ class Learned(Position):
         return self.context
 
 
-@dataclass(frozen=True, kw_only=True)
 class Sinusoidal(Position):
     """sin and cos of position / base^(2i/d), in alternate columns, added. Vaswani et al. 2017, section 3.5.
 
@@ -86,7 +82,6 @@ class Sinusoidal(Position):
         return [self.base ** (-2 * i / self.d_model) for i in range((self.d_model + 1) // 2)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Alibi(Position):
     """Scores fall with distance, -slope a token, a slope a head. Press et al. 2022, section 3.
 
@@ -110,7 +105,6 @@ class Alibi(Position):
         return [self.scale * 2.0**-exponent for exponent in exponents[: self.n_heads]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class T5Bias(Position):
     """A trained number a head and bucket of distance, one table for all layers. Raffel et al. 2020, section 2.1.
 
@@ -135,7 +129,6 @@ class T5Bias(Position):
         return {"weight": self.n_buckets * self.n_heads}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rope(Position):
     """Rotate pairs of query and key features by position * base^(-2i/r). Su et al. 2021, eq. 34."""
 
@@ -176,7 +169,6 @@ class Rope(Position):
         return 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class LinearRope(Rope):
     """All positions divided by `factor`. Chen et al. 2023 (position interpolation)."""
 
@@ -186,7 +178,6 @@ class LinearRope(Rope):
         return [w / self.factor for w in super().frequencies(rotary_dim, length)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class FixedLengthRope(Rope):
     """Base of the scalings whose angles depend on how long the run is.
 
@@ -207,7 +198,6 @@ class FixedLengthRope(Rope):
         return self.rope_length is None
 
 
-@dataclass(frozen=True, kw_only=True)
 class NtkRope(FixedLengthRope):
     """Dynamic NTK: past the original context the base grows with the run. bloc97 2023; Peng et al. 2023, app. B.1."""
 
@@ -225,7 +215,6 @@ class NtkRope(FixedLengthRope):
         return [base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class YarnRope(Rope):
     """YaRN: fast pairs kept, slow pairs divided by `factor`, a ramp between, scores scaled. Peng et al. 2023."""
 
@@ -277,7 +266,6 @@ def _mscale(factor: float, scale: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Llama3Rope(Rope):
     """Llama 3.1: long wavelengths divided by `factor`, short ones kept, a blend between. Dubey et al. 2024."""
 
@@ -307,7 +295,6 @@ class Llama3Rope(Rope):
         return scaled
 
 
-@dataclass(frozen=True, kw_only=True)
 class LongRope(FixedLengthRope):
     """A divisor a pair, one list for short runs and one for long. Ding et al. 2024 (LongRoPE)."""
 

@@ -1,0 +1,116 @@
+"""The application: its commands, loaded as they are asked for, and what an error becomes."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import io
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+import archlab
+from archlab.cli.options import print_json
+from archlab.errors import ArchlabError, RequestError
+
+app = typer.Typer(
+    name="archlab",
+    help="Compose a decoder-only language model from swappable parts; see what it costs, build it, time it.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+COMMANDS = {
+    "build": "build",
+    "compare": "build",
+    "components": "catalog",
+    "models": "catalog",
+    "import": "interop",
+    "export": "interop",
+    "flops": "paper",
+}
+"""Each command and the module of this folder that holds it, in the order of the help."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"archlab {archlab.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """archlab answers: if I choose this norm, these positions, this attention, this FFN: what does it cost?"""
+
+
+def _load(arguments: Sequence[str]) -> None:
+    """Register the commands of the module that the first word needs; of all, where it is none of them.
+
+    Typer makes a parser for each command that it knows, whichever is called: 3 ms each.
+    """
+    first = next((word for word in arguments if not word.startswith("-")), "")
+    wanted = [COMMANDS[first]] if first in COMMANDS else COMMANDS.values()
+    for name in dict.fromkeys(wanted):
+        if name not in _loaded:
+            _loaded.add(name)
+            importlib.import_module(f"archlab.cli.{name}").register(app)
+
+
+_loaded: set[str] = set()
+
+
+def main() -> None:
+    """Run the command line; every error is one message and an exit code."""
+    arguments = sys.argv[1:]
+    gc.set_threshold(50_000, 20, 100)  # imports make many objects and little garbage: a tenth of a short command
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
+    sys.exit(answer(arguments))
+
+
+def answer(arguments: list[str]) -> int:
+    """Run one command line; its exit code."""
+    _load(arguments)
+    return run(lambda: app(args=arguments, prog_name="archlab", standalone_mode=False), arguments)
+
+
+def run(call: Callable[[], Any], arguments: list[str]) -> int:
+    """The exit code of a call: 0 fine, 1 not ok, 2 a wrong request, 130 Ctrl-C. Prints the error, if any."""
+    try:
+        result = call()
+    except ArchlabError as error:
+        return _refuse(error, arguments)
+    except SystemExit as stop:  # 2 is Hydra's own parser, which has said why; 1 is rich at a pipe that was closed
+        if stop.code in (0, 1, None):
+            return 0
+        return _refuse(RequestError("Hydra refused the command line"), arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stdout = None
+        return 0
+    except Exception as error:
+        if isinstance(error, typer.Abort):
+            return 130
+        if hasattr(error, "format_message"):  # a usage error of Typer's own parser, which it does not export
+            return _refuse(RequestError(error.format_message()), arguments)
+        raise
+    return result if isinstance(result, int) else 0
+
+
+def _refuse(error: ArchlabError, arguments: list[str]) -> int:
+    if "--debug" in arguments:
+        import traceback
+
+        traceback.print_exc()
+    if "--json" in arguments:
+        print_json({"error": error.as_dict()})
+    else:
+        print(f"archlab: {error}", file=sys.stderr)
+    return error.exit_code

@@ -1,0 +1,51 @@
+"""The options that commands share, and the ways in which they print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from archlab import completion
+from archlab.errors import RequestError
+from archlab.record import json_line
+
+OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help", "-h"]}
+"""Settings of a command whose overrides and Hydra flags stand anywhere on the line."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Format = Annotated[str, typer.Option("--format", help="table, json, csv or md.")]
+Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; without it, print.")]
+Sort = Annotated[str | None, typer.Option("--sort", help="A figure to sort by; -NAME for descending.")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A preset, an archlab YAML, a config.json, a run.",
+        autocompletion=completion.complete_model,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="What to change first.", autocompletion=completion.complete_override),
+]
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on one line of stdout."""
+    print(json_line(document), end="")
+
+
+def deliver(text: str, told: str, output: str | None) -> None:
+    """Print the text, or write it and say what was written."""
+    if output is None:
+        print(text, end="")
+        return
+    from archlab.record import write_atomically
+
+    try:
+        write_atomically(Path(output), text)
+    except OSError as error:
+        raise RequestError(f"{output}: cannot be written: {error.strerror}") from None
+    print(f"{output}: {told}")

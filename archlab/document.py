@@ -1,0 +1,97 @@
+"""The answer of a command on paper: tables of numbers, each with its kind, the assumptions, charts, explanations.
+
+Plain data, torch-free, that knows no width and no format; `report/document.py` draws and writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from archlab.frozen import Frozen, field
+from archlab.record import SCHEMA
+
+Row = Mapping[str, Any]
+"""A table's row by column name. A number is a figure, text names what the row is about, None is `-`."""
+
+
+class Column(Frozen):
+    """One column of a table. unit: `B`, `FLOP`, `tok/s`, `tokens`, ..; kind: exact, measured, estimated or bound.
+
+    how: the formula or the definition, in a line. A column without a unit holds words.
+    """
+
+    name: str
+    unit: str = ""
+    kind: str = ""
+    how: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        shown = {"unit": self.unit, "kind": self.kind, "how": self.how}
+        return {name: text for name, text in shown.items() if text}
+
+
+class Table(Frozen):
+    """Rows under a title. name: its key in the JSON document; about: what holds for all of it, after the title."""
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    about: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"columns": {column.name: column.as_dict() for column in self.columns}, "rows": list(self.rows)}
+
+
+class Chart(Frozen):
+    """Curves over one x. series: by name, (x, y) points in rising x; ceilings: by name, a y to draw a line at."""
+
+    title: str
+    x: str
+    y: str
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    log_x: bool = False
+    log_y: bool = False
+    unit: str = ""
+
+
+class Explanation(Frozen):
+    """How a figure was got. formula: in symbols; worked: the same with this model's numbers and the result."""
+
+    figure: str
+    kind: str
+    formula: str
+    worked: str
+    assumptions: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        shown = {"kind": self.kind, "formula": self.formula, "worked": self.worked}
+        return {**shown, "assumptions": list(self.assumptions)}
+
+
+class Document(Frozen):
+    """What a command answers. verdict: the answer in a sentence; assumptions: all that the numbers rest on, by name."""
+
+    command: str
+    model: str
+    tables: Sequence[Table]
+    verdict: str = ""
+    assumptions: Mapping[str, Any] = field(default_factory=dict)
+    charts: Sequence[Chart] = ()
+    notes: Sequence[str] = ()
+    explanations: Sequence[Explanation] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON data: its fields, charts left out, the tables and the explanations by name."""
+        return {
+            "schema": SCHEMA,
+            "command": self.command,
+            "model": self.model,
+            "verdict": self.verdict,
+            "assumptions": dict(self.assumptions),
+            "tables": {table.name: table.as_dict() for table in self.tables},
+            "explanations": {made.figure: made.as_dict() for made in self.explanations},
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,112 @@
+"""Immutable values with named fields: what `dataclass(frozen=True)` gives, without compiling code for each class.
+
+A class costs 0.03 ms instead of 1.1 ms (Python 3.11), and a command that is to answer in 0.3 s needs sixty of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+T = TypeVar("T", bound="Frozen")
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Any = _Missing()
+"""The default of a field that has none."""
+
+
+class Field:
+    """A field's default, or what makes one anew for each value, and what else is said about it."""
+
+    __slots__ = ("default", "factory", "metadata")
+
+    def __init__(self, default: Any, factory: Callable[[], Any] | None, metadata: Mapping[str, Any]) -> None:
+        self.default, self.factory, self.metadata = default, factory, metadata
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING and self.factory is None
+
+    def value(self) -> Any:
+        """What the field holds where nothing is given."""
+        return self.default if self.factory is None else self.factory()
+
+
+def field(
+    *,
+    default: Any = MISSING,
+    default_factory: Callable[[], Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Any:
+    """A field of a Frozen class that has more to say than its default."""
+    return Field(default, default_factory, metadata or {})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Frozen:
+    """Base of values that never change. Annotated names are fields, in the order of declaration; equal by value.
+
+    `__post_init__` may check them.
+    """
+
+    _fields: ClassVar[dict[str, Field]] = {}
+
+    def __init_subclass__(cls) -> None:
+        fields = {name: made for base in reversed(cls.__bases__) for name, made in getattr(base, "_fields", {}).items()}
+        for name, hint in cls.__dict__.get("__annotations__", {}).items():  # noqa: RUF063 inspect takes 10 ms to import
+            if not str(hint).startswith("ClassVar"):
+                given = cls.__dict__.get(name, MISSING)
+                fields[name] = given if isinstance(given, Field) else Field(given, None, {})
+                if isinstance(given, Field):  # the class shows the default, as a dataclass does
+                    delattr(cls, name) if given.default is MISSING else setattr(cls, name, given.default)
+        cls._fields = fields
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        fields = self._fields
+        named.update(zip(fields, values, strict=False))
+        if len(named) < len(fields):
+            named = {**{name: made.value() for name, made in fields.items() if not made.required}, **named}
+        if len(values) > len(fields) or named.keys() != fields.keys():
+            raise TypeError(f"{type(self).__name__} has the fields {', '.join(fields)}; given: {', '.join(named)}")
+        self.__dict__.update(named)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Raise where the values do not fit together."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} never changes: cannot set {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} never changes: cannot delete {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), *values_of(self).values()))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in values_of(self).items())
+        return f"{type(self).__name__}({shown})"
+
+
+def fields_of(kind: type[Frozen]) -> Mapping[str, Field]:
+    """The fields of a class by name."""
+    return kind._fields
+
+
+def values_of(value: Frozen) -> dict[str, Any]:
+    """The values of its fields by name, in the order of declaration."""
+    held = value.__dict__
+    return {name: held[name] for name in value._fields}
+
+
+def replace(value: T, **changes: Any) -> T:
+    """The same value with some fields changed, checked anew."""
+    return type(value)(**values_of(value) | changes)

@@ -1,0 +1,152 @@
+"""A command's answer on the terminal, and for other programs: JSON, CSV, Markdown."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from archlab.document import Column, Document, Explanation, Table
+from archlab.errors import ConfigError, nearest
+from archlab.record import json_line
+from archlab.report.formats import check_format, md_escape
+from archlab.report.grid import Cell, Grid, heading, line, show
+from archlab.report.grid import Column as GridColumn
+from archlab.report.text import broken, clean, digits, value_text, whole
+from archlab.units import show_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HEAD_WIDTH = 14
+"""Columns after which a head is broken at an underscore."""
+
+
+def print_document(document: Document, form: str, console: Console, explain: str | None = None) -> None:
+    """Print a document in a format; with `explain`, how that figure was got (`all`: every one) instead of tables."""
+    check_format(form)
+    asked = explained(document, explain)
+    if form == "json":
+        console.file.write(json_line(document.as_dict()))
+    elif form == "csv":
+        console.file.write(csv_text(document))
+    elif form == "md":
+        console.file.write(md_text(document))
+    elif asked:
+        for number, explanation in enumerate(asked):
+            show_explanation(explanation, console, first=number == 0)
+    else:
+        show_document(document, console)
+
+
+def explained(document: Document, figure: str | None) -> list[Explanation]:
+    """The explanations asked for. Raises ConfigError with the figures that there are."""
+    known = {made.figure: made for made in document.explanations}
+    if figure is None or figure == "all":
+        return list(known.values()) if figure else []
+    if figure not in known:
+        near = nearest(figure, known)
+        raise ConfigError("explain", f"no figure {figure!r} here", value=figure, valid=["all", *known], nearest=near)
+    return [known[figure]]
+
+
+def show_document(document: Document, console: Console) -> None:
+    """The verdict, the tables, the charts, what they rest on."""
+    line(console, Cell(clean(document.model), "bold"), Cell(clean(document.verdict)))
+    for table in document.tables:
+        kinds = dict.fromkeys(column.kind for column in table.columns if column.kind)
+        heading(console, table.title, ", ".join(kinds), table.about)
+        show(grid(table), console)
+    if document.charts:
+        from archlab.report.chart import show_chart
+
+        for chart in document.charts:
+            show_chart(chart, console)
+    if document.assumptions:
+        console.print()
+        line(console, Cell("Assumed", "bold"), Cell(_assumed(document.assumptions), "dim"))
+    for note in document.notes:
+        line(console, Cell(f"note: {clean(note)}", "dim"))
+
+
+def _assumed(assumptions: Mapping[str, Any]) -> str:
+    return ", ".join(f"{clean(name.replace('_', ' '))} {value_text(value)}" for name, value in assumptions.items())
+
+
+def grid(table: Table) -> Grid:
+    """The table as a grid; bytes also in a binary unit, where that is shorter."""
+    columns = [GridColumn(_head(column), number=bool(column.unit)) for column in table.columns]
+    laid = Grid(columns, labels=max(1, _labels(table)))
+    for row in table.rows:
+        laid.add(*(_cell(row.get(column.name), column) for column in table.columns))
+    return laid
+
+
+def _labels(table: Table) -> int:
+    """How many of the first columns name a row: those that hold words."""
+    return next((index for index, column in enumerate(table.columns) if column.unit), len(table.columns))
+
+
+def _head(column: Column) -> str:
+    unit = f"\n{column.unit}" if column.unit and column.unit not in ("B", "FLOP", "1") else ""
+    return broken(column.name, HEAD_WIDTH) + unit
+
+
+def _cell(value: Any, column: Column) -> Cell:
+    if value is None:
+        return Cell("-", "dim")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return Cell(value_text(value))
+    return Cell(number_text(value, column))
+
+
+def number_text(value: float | int, column: Column) -> str:
+    """Every digit of an exact figure below a GiB; bytes in a binary unit beyond; four digits of any other."""
+    if column.unit == "B" and (abs(value) >= 2**30 or column.kind != "exact"):
+        return show_bytes(value)
+    return whole(value) if column.kind == "exact" or isinstance(value, int) else digits(value)
+
+
+def show_explanation(made: Explanation, console: Console, first: bool) -> None:
+    """A figure, its kind, its formula, the same with numbers, and what it assumes."""
+    heading(console, made.figure, made.kind, first=first)
+    line(console, Cell(made.formula), indent=2)
+    line(console, Cell(made.worked), indent=2)
+    for assumption in made.assumptions:
+        line(console, Cell(f"assumes {assumption}", "dim"), indent=2)
+
+
+def csv_text(document: Document) -> str:
+    """Every row of every table, unrounded; the columns of all tables, empty where a table has none."""
+    import csv
+
+    columns = dict.fromkeys(column.name for table in document.tables for column in table.columns)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["model", "table", *columns])
+    for table in document.tables:
+        for row in table.rows:
+            values = [row.get(name) for name in columns]
+            texts = [clean(value) if isinstance(value, str) else value for value in values]
+            writer.writerow([clean(document.model), table.name, *texts])
+    return out.getvalue()
+
+
+def md_text(document: Document) -> str:
+    """A GitHub table for each table, what they rest on below."""
+    parts = [f"**{md_escape(document.model)}** {md_escape(document.verdict)}".strip()]
+    for table in document.tables:
+        head = [md_escape(_md_head(column)) for column in table.columns]
+        rule = ["---:" if column.unit else "---" for column in table.columns]
+        rows = [[md_escape(_cell(row.get(c.name), c).text) for c in table.columns] for row in table.rows]
+        lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+        parts.append("\n".join([f"{md_escape(table.title)}", "", *lines]))
+    if document.assumptions:
+        parts.append(f"Assumed: {md_escape(_assumed(document.assumptions))}")
+    parts += [f"- {md_escape(note)}" for note in document.notes]
+    return "\n\n".join(parts) + "\n"
+
+
+def _md_head(column: Column) -> str:
+    about = ", ".join(filter(None, (column.unit, column.kind)))
+    return f"{column.name} ({about})" if about else column.name

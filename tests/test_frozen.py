@@ -1,0 +1,85 @@
+"""Immutable values: what a dataclass that is frozen does, these do."""
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+from archlab.frozen import Frozen, field, fields_of, replace, values_of
+
+
+class Point(Frozen):
+    x: int
+    y: int = 2
+    tags: list[str] = field(default_factory=list)
+
+
+class Point3(Point):
+    z: int = 3
+
+    def __post_init__(self) -> None:
+        if self.z < 0:
+            raise ValueError("below the ground")
+
+    @property
+    def height(self) -> int:
+        return self.z
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    x: int
+    y: int = 2
+    tags: list[str] = dataclasses.field(default_factory=list)
+
+
+@pytest.mark.parametrize("given", [(1,), (1, 5), (1, 5, ["a"])])
+def test_positions_names_and_defaults_are_those_of_a_dataclass(given):
+    assert values_of(Point(*given)) == dataclasses.asdict(Plain(*given))
+    names = dict(zip(("x", "y", "tags"), given, strict=False))
+    assert Point(**names) == Point(*given)
+    assert repr(Point(*given)) == repr(Plain(*given)).replace("Plain", "Point")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"), [((), {}), ((), {"y": 1}), ((1, 2, [], 4), {}), ((1,), {"w": 1}), ((), {"x": 1, "w": 1})]
+)
+def test_wrong_arguments_are_type_errors_as_of_a_dataclass(given, named):
+    for kind in (Point, Plain):
+        with pytest.raises(TypeError):
+            kind(*given, **named)
+
+
+def test_nothing_changes_and_each_value_has_its_own_list():
+    point = Point(1)
+    for change in (lambda: setattr(point, "x", 2), lambda: setattr(point, "w", 2), lambda: delattr(point, "x")):
+        with pytest.raises(AttributeError):
+            change()
+    assert Point(1).tags is not Point(1).tags
+    assert Point.y == 2
+
+
+def test_a_subclass_adds_its_fields_after_and_is_another_value():
+    assert list(fields_of(Point3)) == ["x", "y", "tags", "z"]
+    assert Point3(1).height == 3
+    assert Point3(1) != Point(1)
+    assert replace(Point3(1), z=4).z == 4
+    for wrong in (lambda: replace(Point3(1), z=-1), lambda: Point3(1, z=-1)):
+        with pytest.raises(ValueError, match="ground"):
+            wrong()
+    with pytest.raises(TypeError):
+        replace(Point3(1), w=1)
+
+
+def test_equal_values_are_one_key():
+    class Key(Frozen):
+        a: int
+        b: tuple[int, ...] = ()
+
+    assert len({Key(1, (2,)), Key(a=1, b=(2,)), Key(1)}) == 2
+
+
+def test_copies_and_pickles_are_equal():
+    point = Point3(1, tags=["a"])
+    assert copy.copy(point) == copy.deepcopy(point) == pickle.loads(pickle.dumps(point)) == point
