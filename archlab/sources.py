@@ -25,6 +25,8 @@ def _groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
     for word in words:
         if word.startswith("-"):
             raise RequestError(f"no option {word}")
+        if not word.strip():
+            raise RequestError("a model has no empty name; archlab models lists the presets")
         if "=" not in word.split("/")[-1] and not word.startswith("~") and "=" not in word:
             groups.append((word, []))
         elif groups:

@@ -99,9 +99,14 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
         if isinstance(error, typer.Abort):
             return 130
         if hasattr(error, "format_message"):  # a usage error of Typer's own parser, which it does not export
-            return _refuse(RequestError(error.format_message()), arguments)
+            return _refuse(RequestError(_once(error.format_message())), arguments)
         raise
     return result if isinstance(result, int) else 0
+
+
+def _once(message: str) -> str:
+    """A usage error whose suggestion both Typer and click have added."""
+    return " Did you mean ".join(dict.fromkeys(message.split(" Did you mean ")))
 
 
 def _refuse(error: ArchlabError, arguments: list[str]) -> int:

@@ -60,8 +60,13 @@ def csv_text(compared: Comparison) -> str:
         own = split_overrides(record)
         about = [record.name, shlex.join(record.overrides), record.status, record.reason or ""]
         texts = [clean(text) for text in (*about, *(own.get(key, "") for key in varying))]
-        writer.writerow([*texts, *(record.value(name) for name in figures)])
+        writer.writerow([*texts, *(_whole(record.value(name)) for name in figures)])
     return out.getvalue()
+
+
+def _whole(value: float | int | None) -> float | int | None:
+    """A float that is a whole number without its `.0`."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def md_text(compared: Comparison) -> str:

@@ -124,7 +124,11 @@ def _legend(compared: Comparison, console: Console, what: str) -> None:
     records = compared.records
     failed = sum(not record.ok for record in records)
     marked = any(cell.best for field in compared.figures for cell in field.cells)
-    parts = [f"{len(records)} records", f"{failed} not ok" if failed else "", f"* best of its {what}" if marked else ""]
+    parts = [
+        "1 record" if len(records) == 1 else f"{len(records)} records",
+        f"{failed} not ok" if failed else "",
+        f"* best of its {what}" if marked else "",
+    ]
     console.print()
     line(console, Cell(", ".join(filter(None, parts)), "dim"))
 

@@ -153,3 +153,22 @@ def test_completion_as_the_shell_asks_for_it(shell):
     answer = shell("build", env=asked)
     assert "mha" in answer.out
     assert "mqa" in answer.out
+
+
+@pytest.mark.parametrize("words", [("",), ("gqa", " ")])
+def test_an_empty_name_is_no_model(shell, words):
+    answer = shell("compare", *words)
+    assert answer.code == 2
+    assert "empty name" in answer.err
+
+
+def test_csv_writes_whole_numbers_as_such(shell):
+    head, row = shell("compare", "gqa", "--format", "csv").out.splitlines()
+    values = dict(zip(head.split(","), row.split(","), strict=True))
+    assert values["flops_decode_per_token"].isdecimal()
+
+
+def test_a_misspelt_command_is_suggested_once(shell):
+    answer = shell("bulid")
+    assert answer.code == 2
+    assert answer.err.count("build") == 1
