@@ -138,6 +138,7 @@ def _position(spec: DecoderSpec) -> Values:
     return {
         "rope_theta": base,
         "rope_scaling": scaling,
+        "inference_rope_scaling": position.choice == "yarn",
         "partial_rotary_factor": fraction,
         "rotary_dim": int(head_dim * fraction) or _ABSENT,
         "rope_interleave": _get(position, "layout", "half") == "interleaved",

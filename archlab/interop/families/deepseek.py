@@ -41,7 +41,7 @@ def deepseek(f: Fields) -> Model:
     }
     dense = ffn(f, 11008)
     step = f.whole("moe_layer_freq", 1)
-    normalise = f.flag("norm_topk_prob", False)
+    normalise = f.flag("norm_topk_prob", False) and f.whole("num_experts_per_tok", None) != 1  # one stays as it is
     if not f.has("num_experts"):
         f.whole("first_k_dense_replace", 0, ge=0)
         return {**model, "ffn": dense}

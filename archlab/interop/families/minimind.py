@@ -14,6 +14,7 @@ from archlab.interop.parts import (
     dropout,
     gated_ffn,
     head,
+    head_dim_of,
     heads,
     pre_norm,
     rate,
@@ -23,15 +24,16 @@ from archlab.interop.parts import (
 from archlab.interop.reader import Fields
 from archlab.interop.rope import rope
 
+ORIGINAL = 2048
 YARN = {
     "rope_type": "yarn",
     "factor": 16,
-    "original_max_position_embeddings": 2048,
+    "original_max_position_embeddings": ORIGINAL,
     "beta_fast": 32,
     "beta_slow": 1,
     "attention_factor": 1.0,
 }
-"""What inference_rope_scaling stands for."""
+"""What inference_rope_scaling stands for, whatever rope_scaling says beside it."""
 
 
 def minimind(f: Fields) -> Model:
@@ -39,11 +41,12 @@ def minimind(f: Fields) -> Model:
     every = rate(f, "residual_dropout")
     d_ff = f.whole("intermediate_size", None, null=None) or math.ceil(math.pi * size["d_model"] / 64) * 64
     act = activation(f, "silu")
+    attention = heads(f, size, 8, 4)
     return {
         **size,
         "norm": rmsnorm(f, 1e-6),
-        "position": _rope(f, size),
-        "attention": {**heads(f, size, 8, 4), "qk_norm": "head"},
+        "position": _rope(f, size, head_dim_of(size, attention)),
+        "attention": {**attention, "qk_norm": "head"},
         "ffn": _experts(f, act, d_ff) if f.flag("use_moe", False) else _dense(f, act, d_ff),
         "dropout": dropout(every, every, every),
         "head": head(f, tied=True),
@@ -63,12 +66,23 @@ def _dense(f: Fields, act: str, d_ff: int) -> Block:
     return gated_ffn(act, d_ff)
 
 
-def _rope(f: Fields, size: Model) -> Block:
-    if not f.flag("inference_rope_scaling", False) or f.has("rope_parameters") or f.has("rope_scaling"):
+def _rope(f: Fields, size: Model, head_dim: int) -> Block:
+    if not f.flag("inference_rope_scaling", False):
         return rope(f, size, 1e6)
     scaled = Fields({**f.raw, "rope_scaling": YARN})
     scaled.asked = f.asked
-    return rope(scaled, size, 1e6)
+    block = rope(scaled, size, 1e6)
+    if size["context"] <= ORIGINAL:  # nothing to stretch
+        return {"choice": "rope", "base": block["base"]}
+    return {**block, "beta_slow": _slow_end(block["base"], head_dim)}
+
+
+def _slow_end(base: float, head_dim: int) -> float:
+    """beta_slow, by which the ramp ends at the last pair where it would run past it; other YaRNs let it."""
+    last, turns = head_dim // 2 - 1, ORIGINAL / (2 * math.pi)
+    if base <= 1 or math.ceil(head_dim * math.log(turns) / (2 * math.log(base))) <= last:
+        return 1.0
+    return turns * base ** ((1 - 2 * last) / head_dim)  # the pair before the last and a half, which is rounded up
 
 
 FAMILIES = (
