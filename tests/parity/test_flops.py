@@ -1,7 +1,6 @@
-"""Matmul FLOPs, the full convention, against torch's counter over transformers' own models.
+"""Matmul FLOPs, the full convention, against torch's counter over transformers' own models, on the meta device.
 
-Eager attention and batched experts: the counter misses the fused and the grouped products. On the CPU, because their
-masks read values, which the meta device has not; the count is of shapes and is the same.
+Eager attention and batched experts: the counter misses the fused and the grouped products.
 """
 
 import json
@@ -9,27 +8,49 @@ import json
 import pytest
 import torch
 from imported import DATA, REFERENCES
+from test_families import CASES as SMALL
+from test_families import NAMED, resolved
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import archlab
-from archlab.interop.hub import load_config
 
 pytestmark = pytest.mark.slow  # live, beside transformers
 
 TOKENS = 12
-CONFIGS = {name: json.loads((DATA / "references" / name / "config.json").read_text()) for name in REFERENCES}
-THEIRS = [name for name, config in CONFIGS.items() if not config["model_type"].startswith("minimind")]
+KERNELS = {"attn_implementation": "eager", "experts_implementation": "batched_mm"}
 
 
-@pytest.mark.parametrize("name", THEIRS)
-def test_full_flops_equal_the_counter(name: str) -> None:
-    config = AutoConfig.from_pretrained(DATA / "references" / name)
-    config._attn_implementation = "eager"
-    config._experts_implementation = "batched_mm"
-    model = AutoModelForCausalLM.from_config(config).eval()
-    ids = torch.zeros(1, TOKENS, dtype=torch.int64)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(ids, use_cache=False)
-    spec = load_config(DATA / "references" / name).spec
-    assert archlab.flops(spec, batch=1, prompt=TOKENS, new=0).prefill == counter.get_total_flops()
+def device_of(config):
+    """meta, but the CPU where the rotation grows with the run: transformers reads the positions' values for it."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    return "cpu" if rope.get("rope_type") == "dynamic" else "meta"
+
+
+def counted(config):
+    """What torch counts in one pass of TOKENS tokens.
+
+    With a mask: without one, transformers looks for packed sequences in the positions' values, which meta has not.
+    """
+    with torch.device(device_of(config)):
+        model = AutoModelForCausalLM.from_config(config, **KERNELS).eval()
+        ids = torch.zeros(1, TOKENS, dtype=torch.int64)
+        mask = torch.ones(1, TOKENS)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model(ids, attention_mask=mask, use_cache=False)
+    return counter.get_total_flops()
+
+
+def check(config):
+    spec = resolved(json.loads(config.to_json_string()))
+    assert archlab.flops(spec, batch=1, prompt=TOKENS, new=0).prefill == counted(config)
+
+
+@pytest.mark.parametrize(("name", "index"), NAMED)
+def test_full_flops_of_every_family_equal_the_counter(name, index):
+    check(AutoConfig.for_model(name, **SMALL[name][index]))
+
+
+@pytest.mark.parametrize("name", [name for name in REFERENCES if not name.startswith("minimind")])
+def test_full_flops_of_a_reference_equal_the_counter(name):
+    check(AutoConfig.from_pretrained(DATA / "references" / name))
