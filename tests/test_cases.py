@@ -38,8 +38,23 @@ def test_a07_totals_of_two_model_cards():
 
 @pytest.mark.parametrize(("head", "times"), [("tied", 1), ("untied", 2)])
 def test_a14_a_padded_vocabulary_costs_its_rows(head, times):
-    padded = total("gpt2", f"model/head={head}", "model.vocab_size=50304")
-    assert padded - total("gpt2", f"model/head={head}") == times * 36_096
+    spec = archlab.load("gpt2", f"model/head={head}", "model.vocab_multiple=128")
+    assert (spec.tokenizer_vocab, spec.vocab_size, spec.unused_rows) == (50_257, 50_304, 47)
+    assert archlab.parameters(spec).total - total("gpt2", f"model/head={head}") == times * 36_096
+    assert spec.unused_params == times * 36_096
+
+
+def test_a14_a_bias_a_token_is_padded_too():
+    spec = archlab.load("phi-2", "model.vocab_multiple=4096")
+    assert spec.vocab_size == 53_248
+    assert spec.unused_params == archlab.parameters(spec).total - total("phi-2") == 2_048 * (2 * 2_560 + 1)
+
+
+@pytest.mark.parametrize(("multiple", "padded"), [(1024, 250_880), (128, 250_752), (1, 250_680), ("null", 250_680)])
+def test_a14_bloom_pads_to_1024(multiple, padded):
+    spec = archlab.load("bloom-560m", "model.vocab_size=250680", f"model.vocab_multiple={multiple}")
+    assert (spec.tokenizer_vocab, spec.vocab_size) == (250_680, padded)
+    assert archlab.build(spec, device="meta").embedding.weight.shape == (padded, 1024)
 
 
 def test_a17_71_heads_and_one_kv_head():

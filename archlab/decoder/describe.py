@@ -32,7 +32,13 @@ def composition(spec: DecoderSpec) -> dict[str, Any]:
         changed = {axis: shown for axis, shown in described.items() if shown != axes[axis]}
         kinds.append({"layers": list(indices), "axes": changed})
     sizes = {name: getattr(spec, name) for name in ("name", "d_model", "n_layers", "vocab_size", "context")}
-    return {**sizes, "axes": axes, "layer_kinds": kinds}
+    return {**sizes, **_padding(spec), "axes": axes, "layer_kinds": kinds}
+
+
+def _padding(spec: DecoderSpec) -> dict[str, int]:
+    """What the vocabulary was padded from, and what that costs; nothing where it was not."""
+    names = ("tokenizer_vocab", "unused_rows", "unused_params") if spec.unused_rows else ()
+    return {name: getattr(spec, name) for name in names}
 
 
 def in_short(spec: DecoderSpec) -> str:

@@ -28,9 +28,15 @@ class ModelOptions(Frozen):
     n_layers: int = option(help="layers", ge=1, lt=MAX_LAYERS + 1)
     vocab_size: int = option(help="tokens in the vocabulary", ge=1)
     context: int = option(help="tokens in one sequence", ge=1)
+    vocab_multiple: int | None = option(None, "pad vocab_size up to a multiple of this; null: as it is", ge=1)
     name: str = option("model", "what tables call it")
     about: str = option("", "one line on where it comes from")
     family: str | None = option(None, "its Hugging Face model_type, which names its weights")
+
+    @property
+    def rows(self) -> int:
+        """Rows of the embedding: a token each, and those of the padding."""
+        return self.vocab_size + -self.vocab_size % (self.vocab_multiple or 1)
 
 
 class Resolved(Frozen):
@@ -162,16 +168,16 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
     typed = {key.removeprefix("model.") for key in typed}
     blocks, own = _split(model)
     options = _read_model(own)
-    reader = _Reader(sizes={name: getattr(options, name) for name in ("d_model", "vocab_size", "context")}, typed=typed)
+    sizes = {"d_model": options.d_model, "vocab_size": options.rows, "context": options.context}
+    reader = _Reader(sizes=sizes, typed=typed)
     typed_on = {axis: {key.split(".", 1)[1] for key in typed if key.startswith(f"{axis}.")} for axis in AXES}
     base = reader.layer(blocks, "model", typed_on)
     head = reader.read("head", blocks["head"], "model.head", typed_on["head"])
     layers = _layers(reader, options.n_layers, model.get("layers"), base, blocks, typed_on)
     spec = DecoderSpec(
         name=options.name,
-        d_model=options.d_model,
-        vocab_size=options.vocab_size,
-        context=options.context,
+        **sizes,
+        tokenizer_vocab=options.vocab_size,
         block=base.block,
         norm=base.norm,
         position=base.position,

@@ -8,7 +8,7 @@ from archlab.components.attention.spec import Attention
 from archlab.components.block.spec import Block
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn.spec import FFN
-from archlab.components.head.spec import Head
+from archlab.components.head.spec import Head, LanguageHead
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
 from archlab.errors import RequestError
@@ -44,12 +44,14 @@ class DecoderSpec(Frozen):
 
     `block`, `norm`, `position` and `dropout` are the model's own: they place the embedding, the final norm and the
     two dropouts outside the layers. Layers carry their own, which a pattern may change. `family` is the Hugging Face
-    model_type of an imported model: it says how the tensors in a file of its weights are named.
+    model_type of an imported model: it says how the tensors in a file of its weights are named. `tokenizer_vocab` are
+    the tokens that there are; `vocab_size` counts the rows of the embedding, which may be padded.
     """
 
     name: str
     d_model: int
     vocab_size: int
+    tokenizer_vocab: int
     context: int
     block: Block
     norm: Norm
@@ -62,6 +64,17 @@ class DecoderSpec(Frozen):
     @property
     def n_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def unused_rows(self) -> int:
+        """Rows of the embedding that no token has: the padding of the vocabulary."""
+        return self.vocab_size - self.tokenizer_vocab
+
+    @property
+    def unused_params(self) -> int:
+        """Parameters of these rows, in the embedding and in a head that has rows of its own."""
+        head = sum(self.head.params().values()) if isinstance(self.head, LanguageHead) else 0
+        return self.unused_rows * (self.d_model + head // self.vocab_size)
 
     @functools.cached_property
     def layer_kinds(self) -> tuple[tuple[LayerSpec, tuple[int, ...]], ...]:

@@ -63,6 +63,8 @@ def _composition(record: Record, console: Console) -> None:
     grid = Grid([Column(style="dim"), Column(), Column()])
     sizes = {name: whole_model[name] for name in ("d_model", "n_layers", "vocab_size", "context")}
     grid.add("model", "", options_text(sizes))
+    if "tokenizer_vocab" in whole_model:
+        grid.add("vocabulary", "", _padding(whole_model))
     axes = whole_model["axes"]
     for axis in _ordered(axes, AXES):
         grid.add(axis, clean(axes[axis]["choice"]), options_text(telling_options(axis, axes[axis])))
@@ -70,6 +72,13 @@ def _composition(record: Record, console: Console) -> None:
     for kind in kinds:
         grid.add(*_layer_kind(kind, axes))
     show(grid, console)
+
+
+def _padding(whole_model: Mapping[str, Any]) -> str:
+    """`50,257 padded to 50,304 (47 rows, 36,096 parameters unused)`."""
+    names = ("tokenizer_vocab", "vocab_size", "unused_rows", "unused_params")
+    tokens, padded, rows, params = (value_text(whole_model.get(name)) for name in names)
+    return f"{tokens} padded to {padded} ({rows} rows, {params} parameters unused)"
 
 
 def telling_options(axis: str, described: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +75,19 @@ def test_the_facts_of_minimind(make: Make, paper: Paper) -> None:
     assert row("params ")[1:4] == ["63,912,192", "63.91", "M"]
     assert row("attention")[1] == "gqa"
     assert "  closed form = built module: 63,912,192 = 63,912,192 ok" in lines
+
+
+def test_a14_a_padded_vocabulary_shows_tokens_rows_and_what_is_unused(make: Make, paper: Paper) -> None:
+    record = make(vocab_size=50257, vocab_multiple=64)
+    assert "vocab_size 50,304" in shown(record, paper())
+    assert "50,257 padded to 50,304 (47 rows, 36,096 parameters unused)" in shown(record, paper())
+    both = {name: record.composition[name] for name in ("tokenizer_vocab", "vocab_size")}
+    assert both == {"tokenizer_vocab": 50257, "vocab_size": 50304}
+
+
+@pytest.mark.parametrize("multiple", [None, 1, 64])
+def test_a_vocabulary_that_needs_no_padding_is_not_said_to_have_some(make: Make, paper: Paper, multiple: Any) -> None:
+    assert "padded" not in shown(make(vocab_size=6400, vocab_multiple=multiple), paper())
 
 
 def test_a_mismatch_is_loud(make: Make, paper: Paper) -> None:
