@@ -166,7 +166,7 @@ def _ffn(spec: DecoderSpec) -> Values:
 
 def _mixture(spec: DecoderSpec, moe: Any) -> Values:
     dense = [index for index, layer in enumerate(spec.layers) if layer.ffn.choice != "moe"]
-    leading = next(index for index, layer in enumerate(spec.layers) if layer.ffn.choice == "moe")
+    sparse = [index for index, layer in enumerate(spec.layers) if layer.ffn.choice == "moe"]
     return {
         "moe_intermediate_size": moe.expert.d_ff,
         "num_experts": moe.n_experts,
@@ -179,12 +179,20 @@ def _mixture(spec: DecoderSpec, moe: Any) -> Values:
         "topk_method": "noaux_tc" if moe.balance_bias else "group_limited_greedy" if moe.n_groups > 1 else "greedy",
         "scoring_func": moe.scoring,
         "routed_scaling_factor": moe.scaling,
-        "first_k_dense_replace": leading,
+        "first_k_dense_replace": sparse[0],
+        "moe_layer_freq": _step(sparse, spec.n_layers),
         "mlp_only_layers": dense,
         "decoder_sparse_step": 1,
         "swiglu_limit": _get(moe.expert, "limit"),
         "swiglu_alpha": _get(moe.expert, "alpha"),
     }
+
+
+def _step(sparse: list[int], n_layers: int) -> int:
+    """A number that, from the first of these layers on, divides theirs and no other's, if there is one."""
+    if len(sparse) > 1:
+        return sparse[1] - sparse[0]
+    return 1 if sparse[0] == n_layers - 1 else sparse[0] or n_layers
 
 
 def _around(spec: DecoderSpec) -> Values:

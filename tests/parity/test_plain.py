@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from archlab.cost.params import parameters
 from archlab.decoder.cache import KVCache
+from archlab.interop.export import export
 from archlab.interop.hub import load_config
 from archlab.model import build
 
@@ -95,6 +96,8 @@ def test_logits_equal_those_of_the_plain_module(family: Any, seed: int, tmp_path
     decoder = build(spec, dtype=torch.float64, weights=tmp_path).eval()
     expected = plain.logits(config, weights, ids)
     assert (decoder(ids) - expected).abs().max() <= 1e-9
+
+    assert export(spec)["model_type"] == config["model_type"]  # it is read back before it is handed out
 
     cache = KVCache(spec, *ids.shape, torch.float64)
     given = torch.cat([decoder(part, cache) for part in ids.split([7, 1, 1, 9, 2], 1)], 1)
