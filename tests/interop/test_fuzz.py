@@ -61,9 +61,9 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(mutated())
 def test_an_import_gives_a_model_or_one_line(config: dict[str, Any]) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     assert refusal(lambda: cost(config)).count("\n") == 0
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def cost(config: dict[str, Any]) -> None:

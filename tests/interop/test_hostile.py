@@ -38,10 +38,10 @@ def test_a_broken_file_is_one_line_soon(kind: str, tmp_path: Path) -> None:
     content, message = FILES[kind]
     (tmp_path / "config.json").write_bytes(content)
     tracemalloc.start()
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(RequestError) as caught:
         load_config(tmp_path)
-    took, peak = time.monotonic() - start, tracemalloc.get_traced_memory()[1]
+    took, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert message in str(caught.value)
     assert str(tmp_path / "config.json") in str(caught.value)
@@ -86,9 +86,9 @@ def test_ten_thousand_layers_are_read_in_time_and_one_more_is_not(tmp_path: Path
     uneven = ["sliding_attention"] * 9_999 + ["full_attention"]
     config = {"model_type": "smollm3", "num_hidden_layers": 10_000, "no_rope_layers": [1] * 9_999 + [0]}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    start = time.monotonic()
+    start = time.process_time()
     assert load_config(tmp_path).spec.n_layers == 10_000
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10_001, "layer_types": uneven}))
     with pytest.raises(RequestError, match="10001 is not from 1 to 10,000"):
         load_config(tmp_path)
