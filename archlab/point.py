@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import archlab
+from archlab.bench.child import measure
 from archlab.cost.figures import exact_figures
 from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
@@ -17,6 +18,7 @@ from archlab.errors import RequestError
 from archlab.record import Figure, Record
 from archlab.request import Request, read_request
 from archlab.warmup import import_torch
+from archlab.worker import self_check
 
 Progress = Callable[[str, float], None]
 
@@ -32,9 +34,10 @@ def run_point(
     record.composition = composition(request.spec)
     record.figures = exact_figures(request.spec, request.workload)
     try:
-        _import_torch(request)
-        _check(record, request)
-        _time(record, request, on_progress)
+        if request.bench.phases:
+            _time(record, config, request, on_progress)
+        else:
+            _check(record, request)
     except RequestError:
         raise
     except Exception as error:
@@ -57,39 +60,24 @@ def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:
     return Record(config=plain, overrides=list(overrides), environment=environment, created=now)
 
 
-def _import_torch(request: Request) -> None:
-    """What the run needs of torch, if anything. An optimizer imports the compiler, at its first use."""
-    if request.bench.phases or request.run.verify or request.run.weights is not None:
-        import_torch(*(["torch._dynamo"] if "train" in request.bench.phases else []))
-
-
 def _check(record: Record, request: Request) -> None:
-    if request.run.weights is not None:
-        from archlab.model import build
+    """The self-check of a point that is not timed, in this process: nothing of it is left behind."""
+    if request.run.verify or request.run.weights is not None:
+        import_torch()
+        record.checks = self_check(request)
+        _take_checks(record)
 
-        build(request.spec, device="meta", weights=request.run.weights)  # refuses those that do not fit
-    if not request.run.verify:
-        return
-    from archlab.verify import verify
 
-    record.checks = verify(request.spec, request.workload.cache_dtype)
+def _time(record: Record, config: Mapping[str, Any], request: Request, on_progress: Progress | None) -> None:
+    """Check and time the point in a process of its own."""
+    measured = measure(config, request.bench.phases, request.bench.timeout, on_progress)
+    record.checks = measured.checks
+    record.figures |= measured.figures
+    record.environment |= measured.environment
+    if "kv_allocated_bytes" in measured.figures and measured.environment:
+        _check_cache(record, request, measured.environment["timed_dtype"])
     _take_checks(record)
-
-
-def _time(record: Record, request: Request, on_progress: Progress | None) -> None:
-    if not request.bench.phases:
-        return
-    from archlab.bench import run as bench
-
-    run = request.run
-    measured, environment = bench.run(
-        request.spec, request.workload, request.bench, run.device, run.seed, on_progress, run.weights
-    )
-    record.figures |= measured
-    record.environment |= environment
-    if "kv_allocated_bytes" in measured:
-        _check_cache(record, request, environment["timed_dtype"])
-    _take_status(record, measured)
+    _take_status(record, measured.figures)
 
 
 def _check_cache(record: Record, request: Request, dtype: str) -> None:

@@ -69,6 +69,7 @@ class BenchOptions(Frozen):
     warmup: int = option(1, "least runs of the very shape before the clock starts", ge=1)
     min_repeats: int = option(3, "least runs timed, even past the budget", ge=1)
     max_repeats: int = option(30, "most runs timed", ge=1)
+    timeout: float = option(900.0, "seconds that a point may take in all; then it is ended and its row says so", gt=0)
     precision: float = option(0.02, "half-width of the median's 95 % interval at which to stop early", gt=0)
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ FLOORS = [
     {"model"},
     {"request", "bench", "verify", "report"},
     {"overrides"},
-    {"compose", "completion"},
+    {"compose", "completion", "worker"},
     {"point", "sources", "landing", "paper"},
     {"launch"},
     {"cli"},

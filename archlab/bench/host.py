@@ -102,6 +102,12 @@ def cpu_name() -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
+def oom_kills() -> int:
+    """Processes that the kernel has killed for want of memory since it started; 0 where it does not say."""
+    found = re.search(r"^oom_kill (\d+)$", _read(PROC / "vmstat"), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
 class Busy:
     """From its making on: how many processors work for others, stolen time of a virtual machine included.
 

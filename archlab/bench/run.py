@@ -14,6 +14,7 @@ import torch
 
 from archlab.bench.clock import Sample, measure
 from archlab.bench.device import Device, environment, pick
+from archlab.bench.figures import TIMES, Figures, Trouble, missing
 from archlab.bench.host import Busy
 from archlab.bench.phases import PHASES, Run
 from archlab.cost.memory import inference_memory, training_memory
@@ -25,15 +26,7 @@ from archlab.units import show_bytes
 from archlab.workload import BenchOptions, Workload
 
 Progress = Callable[[str, float], None]
-Figures = dict[str, Figure]
 T = TypeVar("T")
-
-TIMES = {
-    "prefill": ("prefill_seconds", "s"),  # to the first token
-    "decode": ("decode_seconds_per_token", "s/token"),
-    "train": ("train_seconds_per_step", "s/step"),
-}
-"""The figure that holds each phase's time, and its unit."""
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
 """What an error says, in lower case, when an allocation failed: torch has no class of its own for it on the CPU."""
@@ -47,12 +40,13 @@ def run(
     seed: int = 0,
     on_progress: Progress | None = None,
     weights: str | None = None,
+    on_figures: Callable[[Figures], None] | None = None,
 ) -> tuple[Figures, dict[str, Any]]:
     """The measured figures by name, and the environment that they hold for.
 
     Where the workload leaves the dtype open, it is the device's own. `on_progress(phase, done)` is told the share of
-    each phase that is done, 0 to 1; the first is `build`. weights: a file to load, see `archlab.build`. Raises
-    ConfigError where the device is not there.
+    each phase that is done, 0 to 1; the first is `build`. `on_figures` gets a phase's figures once it is timed.
+    weights: a file to load, see `archlab.build`. Raises ConfigError where the device is not there.
     """
     device = pick(device) if isinstance(device, str) else device
     workload = workload.timed_in(device.native_dtype)
@@ -60,20 +54,14 @@ def run(
     figures: Figures = {}
     for made in Bench(spec, workload, options, device, seed, on_progress or _silent, weights).stream():
         figures |= made
+        if on_figures is not None:
+            on_figures(made)
     device.release()
     return figures, environment(device, workload.weight_dtype, busy)
 
 
 def _silent(phase: str, done: float) -> None:
     pass
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """Why something has no value."""
-
-    status: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -159,13 +147,7 @@ class Bench:
 
     def _missing(self, phase: str, trouble: Trouble) -> Figures:
         """The phase's figures without a value."""
-        seconds, unit = TIMES[phase]
-        units = {f"{phase}_tok_s": "tok/s", seconds: unit, f"{phase}_peak_bytes": "B", f"{phase}_warmup_seconds": "s"}
-        how = f"{self.workload.weight_dtype} on {self.device.name}"
-        return {
-            name: Figure(None, unit, "measured", how, status=trouble.status, reason=trouble.reason)
-            for name, unit in units.items()
-        }
+        return missing(phase, trouble, f"{self.workload.weight_dtype} on {self.device.name}")
 
 
 def _spread(values: list[float], unit: str, how: str, sample: Sample) -> Figure:

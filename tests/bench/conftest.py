@@ -102,6 +102,12 @@ def spec() -> DecoderSpec:
 
 
 @pytest.fixture
+def model() -> dict[str, Any]:
+    """The tiny model's config."""
+    return MODEL
+
+
+@pytest.fixture
 def make() -> Callable[..., DecoderSpec]:
     return make_spec
 

@@ -1,0 +1,94 @@
+"""The child process in which a point is timed: a job in, events out, a line of JSON each.
+
+What torch leaves in a process (an allocator's pool, a CUDA context, compiled code, threads) would be there for the next
+point; in a child it is gone, and a crash or the operating system's killer ends the child alone.
+
+The job is one line on stdin, which then stays open: when it closes, whoever asked is gone, and so is the child. Events
+go to the stdout that it was started with; whatever else writes there is sent to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+from archlab.errors import RequestError
+from archlab.frozen import replace
+from archlab.request import Request, read_request
+from archlab.warmup import import_torch
+
+Tell = Callable[..., None]
+
+
+def main() -> None:
+    """Do the job on stdin, and tell of each step on stdout as it is done."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this process
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_parent, args=(sys.stdin,), daemon=True).start()
+    try:
+        do(job, _teller(events))
+    except RequestError as error:
+        _teller(events)(refused=str(error))
+
+
+def _end_with_the_parent(stdin: TextIO) -> None:
+    stdin.read()
+    os._exit(1)
+
+
+def _teller(events: TextIO) -> Tell:
+    def tell(**event: Any) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(event), file=events, flush=True)
+
+    return tell
+
+
+def do(job: Mapping[str, Any], tell: Tell) -> None:
+    """Check and time what a composed config asks for. Raises RequestError.
+
+    job: `config`; `phases`, those to time; `check`, whether the module is checked first. Events: `checks`, `progress`
+    (phase, share), `figures`, and at the end `environment`.
+    """
+    request = read_request(job["config"])
+    import_torch(*(["torch._dynamo"] if "train" in job["phases"] else []))  # an optimizer's first use imports it
+    if job["check"]:
+        tell(checks=self_check(request))
+    from archlab.bench import run as bench
+
+    run = request.run
+    environment = bench.run(
+        request.spec,
+        request.workload,
+        replace(request.bench, phases=tuple(job["phases"])),
+        run.device,
+        run.seed,
+        lambda phase, share: tell(progress=[phase, share]),
+        run.weights,
+        lambda figures: tell(figures={name: figure.as_dict() for name, figure in figures.items()}),
+    )[1]
+    tell(environment=environment)
+
+
+def self_check(request: Request) -> list[dict[str, Any]]:
+    """What the self-check of a request found, see `verify`; nothing, where the request wants none.
+
+    Imports torch. Raises RequestError for weights that do not fit, before anything is built.
+    """
+    if request.run.weights is not None:
+        from archlab.model import build
+
+        build(request.spec, device="meta", weights=request.run.weights)
+    if not request.run.verify:
+        return []
+    from archlab.verify import verify
+
+    return verify(request.spec, request.workload.cache_dtype)

@@ -1,0 +1,143 @@
+"""The process in which a point is timed: what it tells, and what is left when it crashes, hangs or is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archlab.bench import child, host
+from archlab.bench.child import measure
+from archlab.errors import RequestError
+
+BEFORE = """
+import os, signal, sys, time
+from contextlib import contextmanager
+from archlab.bench import phases, run
+whole = phases.PHASES[{phase!r}]
+
+@contextmanager
+def broken(decoder, workload, seed):
+    {fault}
+    with whole(decoder, workload, seed) as timed:
+        yield timed
+
+phases.PHASES[{phase!r}] = broken
+"""
+
+
+@pytest.fixture
+def config(model: dict[str, Any]) -> dict[str, Any]:
+    workload = {"batch": 2, "prompt": 12, "new": 5, "dtype": "fp32"}
+    bench = {"seconds": 0.05, "max_repeats": 2, "min_repeats": 1}
+    return {"model": model, "workload": workload, "bench": bench, "verify": True, "device": "cpu"}
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let the child do something of its own before a phase is prepared."""
+
+    def inject(phase: str, fault: str) -> None:
+        before, after = child.START.split("from archlab.worker")
+        made = BEFORE.format(phase=phase, fault=fault).replace("{", "{{").replace("}", "}}")
+        monkeypatch.setattr(child, "START", f"{before}\n{made}\nfrom archlab.worker{after}")
+
+    return inject
+
+
+PHASES = ("prefill", "decode", "train")
+
+
+def statuses(measured: child.Measured) -> dict[str, str]:
+    return {phase: measured.figures[f"{phase}_tok_s"].status for phase in PHASES}
+
+
+def test_a_point_is_checked_and_timed(config: dict[str, Any]) -> None:
+    seen: list[str] = []
+    measured = measure(config, PHASES, 120, lambda phase, share: seen.append(phase))
+    assert statuses(measured) == dict.fromkeys(PHASES, "ok")
+    assert list(dict.fromkeys(seen)) == ["build", *PHASES]
+    assert [check["ok"] for check in measured.checks] == [True, True]
+    assert measured.environment["timed_dtype"] == "fp32"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "os.kill(os.getpid(), signal.SIGSEGV)",
+        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", marks=pytest.mark.slow),
+        pytest.param("os._exit(7)", marks=pytest.mark.slow),
+    ],
+)
+def test_a_crash_loses_its_phase_and_no_other(config: dict[str, Any], faulty: Any, fault: str) -> None:
+    faulty("decode", fault)
+    measured = measure(config, PHASES, 120, None)
+    assert statuses(measured) == {"prefill": "ok", "decode": "failed", "train": "ok"}
+    said = measured.figures["decode_tok_s"].reason or ""
+    assert re.search(r"SIGSEGV|SIGKILL|exit code 7", said)
+    assert len(measured.checks) == 2
+
+
+def test_the_systems_killer_is_out_of_memory(
+    config: dict[str, Any], faulty: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty("prefill", "os.kill(os.getpid(), signal.SIGKILL)")
+    counts = iter([3, 4, 4, 4])
+    monkeypatch.setattr(host, "oom_kills", lambda: next(counts))
+    measured = measure(config, PHASES, 120, None)
+    assert statuses(measured) == {"prefill": "oom", "decode": "ok", "train": "ok"}
+
+
+def test_a_hang_is_ended_at_the_time_limit(config: dict[str, Any], faulty: Any) -> None:
+    faulty("decode", "time.sleep(600)")
+    start = time.monotonic()
+    measured = measure(config, PHASES, 20, None)
+    assert time.monotonic() - start < 60
+    assert statuses(measured)["decode"] == statuses(measured)["train"] == "timeout"
+    assert "20 s" in (measured.figures["train_tok_s"].reason or "")
+
+
+def test_a_refusal_in_the_child_is_the_callers(config: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="cuda:99"):
+        measure(config | {"device": "cuda:99"}, PHASES, 120, None)
+
+
+def test_what_prints_in_the_child_does_not_disturb_its_events(config: dict[str, Any], faulty: Any) -> None:
+    faulty("prefill", "print('noise'); os.write(1, b'more noise')")
+    assert statuses(measure(config, PHASES, 120, None)) == dict.fromkeys(PHASES, "ok")
+
+
+PARENT = """
+from archlab.bench import child
+child.START = "import os, sys; print('child', os.getpid(), file=sys.stderr, flush=True); " + child.START
+child.measure({config!r}, ("prefill", "decode", "train"), 600, None)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_no_child_outlives_its_parent(config: dict[str, Any], how: signal.Signals) -> None:
+    config["bench"] |= {"seconds": 60.0, "max_repeats": 10**6, "precision": 1e-9}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(config=config)], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert parent.stderr is not None
+    pid = int(parent.stderr.readline().split()[1])
+    time.sleep(0.5)
+    os.killpg(parent.pid, how) if how == signal.SIGINT else parent.send_signal(how)
+    parent.wait(60)
+    deadline = time.monotonic() + 30
+    while _alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _alive(pid)
+
+
+def _alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
