@@ -72,6 +72,10 @@ class Attention(Spec):
         """Parameters by tensor; those that end in `_norm` count under norms."""
         raise NotImplementedError
 
+    def fan_in(self) -> dict[str, int]:
+        """Input features of each matrix among `params`, by tensor: what a row of it has."""
+        raise NotImplementedError
+
     def flops(self, tokens: int, pairs: int) -> int:
         """Matmul FLOPs of `tokens` positions and `pairs` (query, key) pairs in a prefill, 2 a multiply-add."""
         raise NotImplementedError
@@ -196,6 +200,9 @@ class GroupedAttention(Attention):
                 tensors[name] = (heads or 1) * sum(self.head_norm.params(width).values())
         return tensors
 
+    def fan_in(self) -> dict[str, int]:
+        return dict.fromkeys("qkv", self.d_model) | {"o": self.q_width}
+
     def flops(self, tokens: int, pairs: int) -> int:
         projections = self.d_model * (2 * self.q_width + 2 * self.kv_width)
         return 2 * tokens * projections + 4 * pairs * self.q_width
@@ -295,6 +302,12 @@ class LatentAttention(Attention):
         if self.q_rank is not None:
             tensors["q_norm"] = sum(self.norm.params(self.q_rank).values())
         return tensors | {"kv_norm": sum(self.norm.params(self.kv_rank).values())}
+
+    def fan_in(self) -> dict[str, int]:
+        rows = {"kv_down": self.d_model, "kv_up": self.kv_rank, "o": self.n_heads * self.v_dim}
+        if self.q_rank is None:
+            return rows | {"q": self.d_model}
+        return rows | {"q_down": self.d_model, "q_up": self.q_rank}
 
     def flops(self, tokens: int, pairs: int) -> int:
         return 2 * tokens * sum(self._weights().values()) + 2 * pairs * self.n_heads * (self.qk_dim + self.v_dim)

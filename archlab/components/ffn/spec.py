@@ -33,6 +33,10 @@ class FFN(Spec):
         """Parameters by tensor."""
         raise NotImplementedError
 
+    def fan_in(self) -> dict[str, int]:
+        """Input features of each matrix among `params`, by tensor: what a row of it has."""
+        raise NotImplementedError
+
     def detail(self) -> dict[str, int]:
         """Parameters by role: `dense`, or `router`, `routed_experts` and `shared_experts`."""
         raise NotImplementedError
@@ -92,6 +96,9 @@ class FeedForward(FFN):
         """Parameters by tensor: (n_up + 1) d d_ff, and the biases."""
         weights = {"up": self.n_up * self.d_model * self.d_ff, "down": self.d_ff * self.d_model}
         return weights | ({"up_bias": self.n_up * self.d_ff, "down_bias": self.d_model} if self.bias else {})
+
+    def fan_in(self) -> dict[str, int]:
+        return {"up": self.d_model, "down": self.d_ff}
 
     def detail(self) -> dict[str, int]:
         return {"dense": sum(self.params().values())}
@@ -194,6 +201,12 @@ class MixtureOfExperts(FFN):
         if self.shared is not None:
             tensors |= {f"shared.{name}": count for name, count in self.shared.params().items()}
         return tensors | ({"shared.gate": self.d_model} if self.shared_gate else {})
+
+    def fan_in(self) -> dict[str, int]:
+        rows = {"router": self.d_model} | {f"experts.{name}": row for name, row in self.expert.fan_in().items()}
+        if self.shared is not None:
+            rows |= {f"shared.{name}": row for name, row in self.shared.fan_in().items()}
+        return rows | ({"shared.gate": self.d_model} if self.shared_gate else {})
 
     def detail(self) -> dict[str, int]:
         roles = {"router": 0, "experts": 0, "shared": 0}
