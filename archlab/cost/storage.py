@@ -52,8 +52,9 @@ KV_STORAGE: Mapping[str, Storage] = _table(
 )
 """What a cache may be kept in.
 
-fp8 as vLLM keeps it by default (`--kv-cache-dtype fp8`: one k_scale and one v_scale a layer); int8 symmetric, by token
-and head; int4 asymmetric in groups of 32, as KIVI (Liu et al. 2024, section 4) and llama.cpp's q4_1 (20 bytes for 32).
+fp8 as vLLM keeps it by default (one k_scale and one v_scale a layer); int8 symmetric by token and head, as vLLM's
+int8_per_token_head (there the scale is fp32); int4 in groups of 32 along the head, the 20 bytes of llama.cpp's q4_1,
+and of values in KIVI (Liu et al. 2024, section 4).
 """
 
 WEIGHT_STORAGE: Mapping[str, Storage] = _table(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 
-from archlab.components.attention.spec import Attention
+from archlab.components.attention.spec import Attention, CachedTensor
 from archlab.components.block.spec import Block
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn.spec import FFN
 from archlab.components.head.spec import Head, LanguageHead
+from archlab.components.locality import Locality
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
 from archlab.errors import RequestError
@@ -83,6 +84,11 @@ class DecoderSpec(Frozen):
         for index, layer in enumerate(self.layers):
             kinds.setdefault(id(layer), (layer, []))[1].append(index)
         return tuple((layer, tuple(indices)) for layer, indices in kinds.values())
+
+    @functools.cached_property
+    def cache_kinds(self) -> tuple[tuple[tuple[int, ...], Locality, tuple[CachedTensor, ...]], ...]:
+        """For each of `layer_kinds`: where it stands, how far back it sees, and what it keeps of a token."""
+        return tuple((at, layer.attention.locality, layer.attention.cached()) for layer, at in self.layer_kinds)
 
     @functools.cached_property
     def position_kinds(self) -> tuple[tuple[Position, int], ...]:
