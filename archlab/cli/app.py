@@ -30,6 +30,7 @@ COMMANDS = {
     "import": "interop",
     "export": "interop",
     "flops": "paper",
+    "kv": "paper",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
 

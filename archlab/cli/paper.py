@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -18,9 +18,13 @@ Explain = Annotated[
 ]
 
 
+T = TypeVar("T")
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(context_settings=OPEN)(flops)
+    app.command(context_settings=OPEN)(kv)
 
 
 def print_answer(answer: Callable[[], Document], form: str, as_json: bool, explain: str | None) -> None:
@@ -38,6 +42,11 @@ def tokens(text: str | None) -> int | None:
     from archlab.units import read_tokens
 
     return None if text is None else read_tokens(text, "context")
+
+
+def listed(text: str | None, read: Callable[[str], T]) -> list[T] | None:
+    """What stands between commas, each read; None stays."""
+    return None if text is None else [read(item) for item in text.split(",")]
 
 
 def given(**settings: Any) -> dict[str, Any]:
@@ -65,5 +74,42 @@ def flops(
         from archlab.paper.flops import document
 
         return document(request(model, overrides or [], **given(prompt=tokens(context), batch=batch)))
+
+    print_answer(answer, form, as_json, explain)
+
+
+def kv(
+    model: Model,
+    overrides: Overrides = None,
+    context: Annotated[str | None, typer.Option("--context", help="Tokens of each sequence: 2k,8k,128k.")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="Sequences at once: 1,32.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="Of the cache: bf16,fp8,int8,int4.")] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Devices that share the heads.")] = 1,
+    beams: Annotated[int, typer.Option("--beams", help="Beams of each sequence.")] = 1,
+    engine: Annotated[str, typer.Option("--engine", help="paged, full_pages or llama_cpp.")] = "paged",
+    block: Annotated[int, typer.Option("--block", help="Tokens of an engine's block.")] = 16,
+    micro_batch: Annotated[int, typer.Option("--micro-batch", help="Of llama_cpp: tokens a prefill step.")] = 512,
+    cache: Annotated[str | None, typer.Option("--cache", help="Of latent attention: latent or expanded.")] = None,
+    explain: Explain = None,
+    form: Format = "table",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """What the KV cache takes: required, allocated, and set aside by a serving engine.
+
+    archlab kv gemma-3-1b --context 2k,32k --dtype bf16,int4
+    """
+
+    def answer() -> Document:
+        from archlab.compose import request
+        from archlab.cost.kv import Engine
+        from archlab.paper.kv import document
+        from archlab.units import read_count, read_tokens
+
+        contexts = listed(context, lambda text: read_tokens(text, "context"))
+        batches = listed(batch, lambda text: read_count(text, "batch"))
+        kept = Engine(engine, block, micro_batch)
+        asked = request(model, overrides or [], **given(contexts=contexts))
+        return document(asked, batches, listed(dtype, str), beams, tp, kept, cache)
 
     print_answer(answer, form, as_json, explain)

@@ -23,9 +23,9 @@ from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen
 
 ENGINES = {
-    "paged": "blocks; a window's layers keep the blocks that it can touch (vLLM)",
-    "full_pages": "blocks; a window's layers keep as many as the others (vLLM with its hybrid KV cache manager off)",
-    "llama_cpp": "cells for the whole context; for a window and a micro-batch where a layer has one (llama.cpp)",
+    "paged": "a window's layers keep the blocks of a window and one more (vLLM)",
+    "full_pages": "a window's layers keep as many as the others (vLLM without its hybrid KV cache manager)",
+    "llama_cpp": "a window's layers keep cells for the window and a micro-batch (llama.cpp)",
 }
 """The engines whose reservation is known, each in words."""
 
@@ -41,8 +41,8 @@ def _check_count(name: str, value: int) -> None:
 class Engine(Frozen):
     """How a serving engine keeps a sequence. block: tokens a page; micro_batch: tokens of a prefill step of llama.cpp.
 
-    paged: a window of W that starts anywhere touches ceil(W / block) + 1 blocks (vLLM, SlidingWindowSpec; while it
-    prefills, as many tokens more as it takes at once). llama_cpp: pad(min(context, W + micro_batch), 256) cells.
+    paged: ceil(W / block) + 1 blocks of a window of W, for it may start anywhere in one (vLLM, SlidingWindowSpec; while
+    it prefills, as many tokens more as it takes at once). llama_cpp: pad(min(context, W + micro_batch), 256) cells.
     """
 
     kind: str = "paged"

@@ -83,8 +83,8 @@ def grid(table: Table) -> Grid:
 
 
 def _labels(table: Table) -> int:
-    """How many of the first columns name a row: those that hold words."""
-    return next((index for index, column in enumerate(table.columns) if column.unit), len(table.columns))
+    """How many of the first columns name a row: those that hold no figure."""
+    return next((index for index, column in enumerate(table.columns) if column.kind), len(table.columns))
 
 
 def _head(column: Column) -> str:
