@@ -257,7 +257,8 @@ def _notes(asked: Asked) -> Iterator[str]:
     if asked.beams > 1:
         yield "each beam keeps the whole sequence; an engine whose beams share blocks keeps less"
     if asked.tp > 1 and spec.vocab_size % asked.tp:
-        yield f"vocab_size {spec.vocab_size:,} is no multiple of tp = {asked.tp}: what pads it is no part of the cache"
+        rows = f"vocab_size {spec.vocab_size:,} does not divide by tp = {asked.tp}; model.vocab_multiple={asked.tp} pads"
+        yield f"{rows} embedding and head, no part of the cache"
     if _latent(spec):
         latent, expanded = (kv_cache(with_cache(spec, kept), 1, 1).bytes_per_token for kept in CACHES)
         yield f"{latent:,} B a token as latents, {expanded:,} B expanded: {expanded / latent:.1f} times as much (bf16)"
