@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from archlab.components.attention.spec import CACHES, CachedTensor, LatentAttention
 from archlab.components.locality import Locality
@@ -19,6 +19,7 @@ from archlab.request import Request
 from archlab.units import show_bytes
 from archlab.workload import few_contexts
 
+T = TypeVar("T")
 REQUIRED = "what the architecture needs: of each layer, the tokens that the next one can see"
 ALLOCATED = "archlab's own cache: slots for the whole context at once, a ring of them where a layer sees only so far"
 WINDOW = "W tokens, the current one included; transformers keeps W - 1 between steps"
@@ -86,10 +87,10 @@ def document(
     latent attention, `latent` or `expanded`. Raises ConfigError; RequestError beyond the positions' end.
     """
     spec, workload = with_cache(request.spec, cache), request.workload
-    contexts = tuple(dict.fromkeys(workload.contexts or few_contexts(spec)))
+    contexts = workload.contexts or few_contexts(spec)
     spec.check_length(max(contexts))
-    batches, dtypes = batches or (workload.batch,), dtypes or (workload.cache_dtype,)
-    asked = Asked(spec, contexts, tuple(dict.fromkeys(batches)), tuple(dict.fromkeys(dtypes)), beams, tp, engine)
+    names = [kv_storage(dtype).name for dtype in dtypes or (workload.cache_dtype,)]
+    asked = Asked(spec, _once(contexts), _once(batches or (workload.batch,)), _once(names), beams, tp, engine)
     whole = asked.cost()
     kinds = _kinds(spec, whole)
     return Document(
@@ -102,6 +103,10 @@ def document(
         notes=[*request.notes, *_notes(asked)],
         explanations=_explanations(asked, kinds, whole),
     )
+
+
+def _once(values: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 def with_cache(spec: DecoderSpec, cache: str | None) -> DecoderSpec:
@@ -257,7 +262,9 @@ def _notes(asked: Asked) -> Iterator[str]:
     if asked.beams > 1:
         yield "each beam keeps the whole sequence; an engine whose beams share blocks keeps less"
     if asked.tp > 1 and spec.vocab_size % asked.tp:
-        rows = f"vocab_size {spec.vocab_size:,} does not divide by tp = {asked.tp}; model.vocab_multiple={asked.tp} pads"
+        rows = (
+            f"vocab_size {spec.vocab_size:,} does not divide by tp = {asked.tp}; model.vocab_multiple={asked.tp} pads"
+        )
         yield f"{rows} embedding and head, no part of the cache"
     if _latent(spec):
         latent, expanded = (kv_cache(with_cache(spec, kept), 1, 1).bytes_per_token for kept in CACHES)

@@ -102,6 +102,17 @@ def test_defaults_are_the_workloads() -> None:
     assert [row["context"] for row in rows(asked("gpt2"))] == [1024]
 
 
+def test_the_same_asked_twice_is_one_row() -> None:
+    made = asked("gqa", [64, 8, 64], batches=[2, 2], dtypes=["bf16", "bfloat16", "fp8"])
+    assert [(row["dtype"], row["context"]) for row in rows(made)] == [
+        ("bf16", 64),
+        ("bf16", 8),
+        ("fp8", 64),
+        ("fp8", 8),
+    ]
+    assert list(made.charts[0].series) == ["bf16", "fp8"]
+
+
 def test_what_is_beyond_the_model_is_refused_or_noted() -> None:
     with pytest.raises(RequestError, match="positions end at 1024 tokens; 1025 were asked for"):
         asked("gpt2", [8, 1025])
@@ -112,7 +123,9 @@ def test_what_is_beyond_the_model_is_refused_or_noted() -> None:
 
 
 def test_a_padded_vocabulary_is_no_part_of_the_cache() -> None:
-    assert any("50,257 does not divide by tp = 4; model.vocab_multiple=4 pads" in note for note in asked("gpt2", tp=4).notes)
+    assert any(
+        "50,257 does not divide by tp = 4; model.vocab_multiple=4 pads" in note for note in asked("gpt2", tp=4).notes
+    )
     assert not any("vocab_size" in note for note in asked("llama-3-8b", tp=4).notes)
 
 
