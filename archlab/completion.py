@@ -26,6 +26,13 @@ def complete_axis(incomplete: str) -> list[str]:
     return [axis for axis in AXES if axis.startswith(incomplete)]
 
 
+def complete_hardware(incomplete: str) -> list[str]:
+    """Devices that begin so."""
+    from archlab.hardware import AUTO, names
+
+    return [name for name in (AUTO, *names()) if name.startswith(incomplete)]
+
+
 def complete_override(incomplete: str) -> list[str]:
     """Overrides that begin so: a group with its choices, or a key up to its `=`."""
     before = _before_equals()
@@ -70,17 +77,20 @@ def _typed_on(found: list[str]) -> list[str]:
 def _words() -> Iterator[str]:
     from archlab import presets
     from archlab.decoder.resolve import ModelOptions
+    from archlab.frozen import fields_of
+    from archlab.hardware import Hardware
     from archlab.options import options_of
     from archlab.registry import AXES, choices, part_choices
     from archlab.request import RunOptions
     from archlab.workload import BenchOptions, Workload
 
-    for group in ("workload", "bench"):
+    for group in ("workload", "bench", "hardware"):
         yield from (f"{group}={file.stem}" for file in (presets.conf_dir() / group).glob("*.yaml"))
     yield from (f"model={name}" for name in presets.names())
     yield from (f"{name}=" for name in options_of(RunOptions))
     yield from (f"workload.{name}=" for name in options_of(Workload))
     yield from (f"bench.{name}=" for name in options_of(BenchOptions))
+    yield from (f"hardware.{name}=" for name in fields_of(Hardware))
     yield from (f"model.{name}=" for name in options_of(ModelOptions))
     for axis in AXES:
         yield from (f"model/{axis}={name}" for name in choices(axis))

@@ -250,7 +250,8 @@ def translate_text(error: Exception, cause: BaseException | None) -> RequestErro
     """Hydra's message in one line, with the nearest setting where it names one that is not there."""
     key = re.search(r"Could not override '([^']+)'", str(error))
     if key:
-        known = ["model", *(f"model/{axis}" for axis in AXES), "workload", "bench", "device", "seed", "verify"]
+        known = ["model", *(f"model/{axis}" for axis in AXES), "workload", "bench", "hardware"]
+        known += ["device", "seed", "verify"]
         return ConfigError(key[1], "no such setting or group", valid=known, nearest=nearest(key[1], known))
     text = _one_line(error) or type(error).__name__
     return RequestError(text if cause is None else f"{text} ({_one_line(cause)})")

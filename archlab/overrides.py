@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from archlab import presets
+from archlab import hardware, presets
 from archlab.decoder.resolve import ModelOptions
 from archlab.errors import ConfigError, RequestError, nearest, unknown_key
 from archlab.options import Option, options_of
@@ -150,6 +150,9 @@ def _is_group(key: str) -> bool:
 def _check_group(parsed: Any, has_value: bool) -> None:
     """Refuse what Hydra has no message for: a group that is set to anything but the name of a choice."""
     key = parsed.key_or_group
+    if key.startswith("hardware/") or (key == "hardware" and "/" in parsed.input_line):
+        problem = "a file of your own is a choice by its name: --config-dir DIR with DIR/hardware/NAME.yaml"
+        raise ConfigError("hardware", problem, value=parsed.input_line)
     if parsed.is_delete() and key in ("model", "hydra"):
         raise ConfigError(key, "cannot be left out")
     if not _is_group(key) or not has_value:
@@ -198,9 +201,11 @@ def check_key(key: str, value: str = "") -> None:
         _check_model_key(tail, value)
     elif head in tops:
         _check_option(tail, options_of(tops[head]), head)
+    elif head == "hardware":
+        hardware.check_key(".".join(tail))
     elif head not in options_of(RunOptions) or tail:
         if head not in options_of(RunOptions):
-            raise unknown_key(head, ["model", *tops, *options_of(RunOptions)])
+            raise unknown_key(head, ["model", *tops, "hardware", *options_of(RunOptions)])
         raise ConfigError(key, "is a value and has nothing below it")
 
 

@@ -10,6 +10,8 @@ from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, unknown_key
 from archlab.frozen import Frozen
+from archlab.hardware import Hardware
+from archlab.hardware import read as read_hardware
 from archlab.options import option, options_of, read_plain
 from archlab.workload import BenchOptions, Workload
 
@@ -30,11 +32,12 @@ class RunOptions(Frozen):
 
 
 class Request(Frozen):
-    """A checked request. notes: what had to be dropped to compose it."""
+    """A checked request. hardware: where it is to run, on paper. notes: what had to be dropped to compose it."""
 
     spec: DecoderSpec
     workload: Workload
     bench: BenchOptions
+    hardware: Hardware | None
     run: RunOptions
     notes: list[str]
 
@@ -45,13 +48,13 @@ class Request(Frozen):
 
 def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Request:
     """Read a composed config. typed: dotted keys that the user set. Raises ConfigError."""
-    groups = {"model", "workload", "bench"}
+    groups = {"model", "workload", "bench", "hardware"}
     own = {key: value for key, value in config.items() if key not in groups and key != "hydra"}
     for key in own:
         if key not in options_of(RunOptions):
             raise unknown_key(key, [*groups, *options_of(RunOptions)])
     for group in groups & config.keys():
-        if not isinstance(config[group], Mapping):
+        if not isinstance(config[group], Mapping) and (group, config[group]) != ("hardware", None):
             raise ConfigError(group, f"{config[group]!r} is not a group of settings", value=config[group])
     if "model" not in config:
         raise ConfigError("model", "is required")
@@ -60,6 +63,7 @@ def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Requ
         spec=resolved.spec,
         workload=read_plain(Workload, config.get("workload", {}), "workload"),
         bench=read_plain(BenchOptions, config.get("bench", {}), "bench"),
+        hardware=read_hardware(config["hardware"]) if config.get("hardware") is not None else None,
         run=read_plain(RunOptions, own, ""),
         notes=resolved.notes,
     )

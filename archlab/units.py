@@ -91,6 +91,26 @@ def read_bytes(text: str | int, key: str) -> int:
     raise ConfigError(key, f"{text!r}: {unit!r} is no unit of memory", value=text, valid=list(_BYTES))
 
 
+def read_bandwidth(text: str | int, key: str) -> int:
+    """Bytes a second: `3.35TB/s`, `900GB/s`. Raises ConfigError as `read_bytes` does."""
+    return read_bytes(str(text).strip().removesuffix("/s"), key)
+
+
+_POWERS = {"": 1, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_RATES = {power + what: size for power, size in _POWERS.items() for what in ("", "FLOP/s", "FLOPS", "OP/s", "OPS")}
+
+
+def read_flop_rate(text: str | int, key: str) -> int:
+    """FLOP/s, of whole numbers OP/s: `989.4TFLOP/s`, `1979TOPS`, `312T`. Raises ConfigError under `key`."""
+    per_second = str(text).strip().endswith("/s")
+    number, unit = _split(str(text).strip().removesuffix("/s"), key, "a rate such as 989.4TFLOP/s")
+    unit += "/s" if per_second else ""
+    if unit not in _RATES:
+        valid = ["GFLOP/s", "TFLOP/s", "PFLOP/s", "TOP/s"]
+        raise ConfigError(key, f"{text!r}: {unit!r} is no unit of FLOP/s", value=text, valid=valid)
+    return _whole(number * _RATES[unit], text, key)
+
+
 def _split(text: str | int, key: str, wanted: str) -> tuple[Fraction, str]:
     """The number, above zero, and what stands after it."""
     found = re.fullmatch(r"\s*([0-9][0-9_]{0,39}(?:\.[0-9]{1,30})?)\s*([A-Za-z]*)\s*", str(text))

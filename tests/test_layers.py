@@ -9,9 +9,9 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
-    {"errors", "frozen", "interrupt"},
+    {"errors", "frozen", "interrupt", "host"},
     {"units", "options", "record", "presets", "warmup"},
-    {"document"},
+    {"document", "hardware"},
     {"registry"},
     {"components"},
     {"decoder"},
