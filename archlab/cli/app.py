@@ -32,6 +32,8 @@ COMMANDS = {
     "flops": "paper",
     "kv": "paper",
     "hardware": "device",
+    "roofline": "device",
+    "fit": "device",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
 
