@@ -50,7 +50,7 @@ class Setting(Frozen):
         cls, workload: Workload, dtype: str | None, weights: str | None, cache: str | None, tp: int = 1
     ) -> Setting:
         """A setting from what was asked for, the rest from the workload; a cache is not quantised unless it says so."""
-        dtype = dtype or workload.weight_dtype
+        dtype = cls(dtype or workload.weight_dtype).dtype
         weights = weights or ("fp32" if dtype == "tf32" else dtype)
         plain = weights if weight_storage(weights, "weights_dtype").plain else "bf16"
         return cls(dtype, weights, cache or workload.kv_dtype or plain, tp)

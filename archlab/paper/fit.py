@@ -83,7 +83,7 @@ def _devices(fit: Fit) -> str:
 
 KINDS = {
     "weights": ("exact", "all parameters of one device, experts that a token does not use among them"),
-    "cache": ("exact", "what the engine sets aside, by whole blocks"),
+    "cache": ("estimated", "what the engine sets aside, by whole blocks"),
     "activations": ("estimated", "of one prefill step: 3 d_model + the wider of attention's and FFN's middle, a token"),
     "logits": ("exact", "of a decode step: a row a sequence, and its copy in float32"),
 }
@@ -208,6 +208,8 @@ def _notes(points: Sequence[Point]) -> Iterator[str]:
     asked = points[0]
     fit, spec = asked.fit, asked.fit.spec
     found = {point.name: point for point in points}
+    if asked.context > spec.context:
+        yield f"{asked.context:,} tokens are beyond the model's context of {spec.context:,}"
     if fit.largest_context(asked.batch) is None:
         yield "memory sets no end to the context: no layer keeps more than its window"
     elif "largest context" in found and found["largest context"].context > spec.context:
@@ -295,7 +297,7 @@ def _cache_explanation(point: Point) -> Explanation:
     )
     assumptions = [f"{engine.kind}: {ENGINES[engine.kind]}", f"blocks of {engine.block}"]
     formula = "sum over kinds of layer of layers x bytes a token x slots x sequences"
-    return Explanation("cache", "exact", formula, f"{terms} = {kept.engine:,} B", assumptions)
+    return Explanation("cache", "estimated", formula, f"{terms} = {kept.engine:,} B", assumptions)
 
 
 def _search_explanation(point: Point) -> Explanation:

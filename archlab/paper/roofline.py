@@ -91,7 +91,6 @@ def _bounds(bounds: Mapping[str, Bound]) -> Table:
     link = any(found.work.link for found in bounds.values())
     columns = [
         Column("pass"),
-        Column("counted"),
         Column("flops", "FLOP", "exact", "matmul FLOPs, 2 a multiply-add, of all devices together"),
         Column("moved", "B", kind, "what one device must read and write: see the table of it"),
         Column("intensity", "FLOP/B", kind, "flops / moved, of one device"),
@@ -101,6 +100,7 @@ def _bounds(bounds: Mapping[str, Bound]) -> Table:
         Column("binds"),
         Column("bound", "ms", "bound", "the slowest of them: nothing on this device is faster"),
         Column("rate", "tok/s", "bound", "tokens / bound"),
+        Column("counted"),
     ]
     return Table(
         "bounds", "Bound", columns, [_bound_row(name, found) for name, found in bounds.items()], "no prediction"
@@ -108,7 +108,8 @@ def _bounds(bounds: Mapping[str, Bound]) -> Table:
 
 
 def _bound_row(name: str, found: Bound) -> Row:
-    times = {"compute": found.compute, "memory": found.memory, "link": found.link, "bound": found.seconds}
+    times = {"compute": found.compute, "memory": found.memory, "bound": found.seconds}
+    times |= {"link": found.link} if found.work.link else {}
     return {
         "pass": name,
         "counted": COUNTED[name],
@@ -144,10 +145,10 @@ def _ceilings(place: Asked) -> Table:
     peak, way = device.peak(setting.dtype), device.interconnect
     columns = [
         Column("hardware"),
+        Column("ridge", "FLOP/B", "bound", "peak / bandwidth: below it memory binds, above it arithmetic"),
         Column("peak", "TFLOP/s", "", f"dense, {setting.dtype}"),
         Column("bandwidth", "GB/s", "", "of its memory"),
         Column("link", "GB/s", "", "to the other devices, one way"),
-        Column("ridge", "FLOP/B", "bound", "peak / bandwidth: below it memory binds, above it arithmetic"),
         Column("memory", "B", "", "of one device"),
         Column("weights", "B", "exact", f"of one device, {setting.weights}"),
     ]

@@ -83,8 +83,10 @@ def grid(table: Table) -> Grid:
 
 
 def _labels(table: Table) -> int:
-    """How many of the first columns name a row: those that hold no figure."""
-    return next((index for index, column in enumerate(table.columns) if column.kind), len(table.columns))
+    """How many of the first columns name a row: those that hold no figure; where no column says what kind, no unit."""
+    figures = [bool(column.kind) for column in table.columns]
+    figures = figures if any(figures) else [bool(column.unit) for column in table.columns]
+    return next((index for index, figure in enumerate(figures) if figure), len(figures))
 
 
 def _head(column: Column) -> str:
