@@ -52,6 +52,13 @@ class Serving(Frozen):
         if self.chunk is not None and self.chunk < 1:
             raise ConfigError("chunk", f"{self.chunk} is not a whole number of 1 or more", value=self.chunk)
 
+    def budget(self, device: Hardware) -> int:
+        """Bytes of one device that a model may take. Raises ConfigError where its memory is not known."""
+        if device.memory is None:
+            problem = f"the memory of {device.name} is not known; set it, such as hardware.memory=80GiB"
+            raise ConfigError("hardware.memory", problem)
+        return int(self.utilisation * device.memory) - self.reserve
+
 
 class Need(Frozen):
     """Bytes on one device, by part."""
@@ -74,9 +81,7 @@ class Fit(Frozen):
     device: Hardware
 
     def __post_init__(self) -> None:
-        if self.device.memory is None:
-            problem = f"the memory of {self.device.name} is not known; set it, such as hardware.memory=80GiB"
-            raise ConfigError("hardware.memory", problem)
+        self.serving.budget(self.device)
 
     @property
     def tp(self) -> int:
@@ -84,9 +89,8 @@ class Fit(Frozen):
 
     @property
     def budget(self) -> int:
-        """Bytes of one device that a model may take."""
-        assert self.device.memory is not None
-        return int(self.serving.utilisation * self.device.memory) - self.serving.reserve
+        """Bytes of one device that the model may take."""
+        return self.serving.budget(self.device)
 
     @functools.cached_property
     def _weights(self) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from archlab.cost.fit import Fit, Serving, live_elements
-from archlab.cost.kv import ENGINES, kv_cache
-from archlab.cost.roofline import ARITHMETIC, Passes, bound
+from archlab.cost.kv import ENGINES, kv_cache, valid_tp
+from archlab.cost.roofline import ARITHMETIC, Passes, Work, bound
 from archlab.cost.storage import kv_storage, weight_storage
+from archlab.decoder.spec import DecoderSpec
 from archlab.document import Chart, Column, Document, Explanation, Row, Table
 from archlab.frozen import Frozen, values_of
 from archlab.hardware import Hardware, hardware, names
@@ -71,14 +72,14 @@ def _points(fit: Fit, context: int, batch: int) -> Iterator[Point]:
 
 def _verdict(points: Sequence[Point]) -> str:
     asked = points[0]
-    where = f"{asked.batch:,} x {asked.context:,} tokens on {_devices(asked.fit)}"
+    where = f"{asked.batch:,} x {asked.context:,} tokens on {_many(asked.fit.tp, asked.fit.device.name)}"
     if asked.left >= 0:
         return f"fits: {where}, {show_bytes(asked.left)} left"
     return f"does not fit: {where}, short by {show_bytes(-asked.left)}"
 
 
-def _devices(fit: Fit) -> str:
-    return f"{fit.tp} x {fit.device.name}" if fit.tp > 1 else fit.device.name
+def _many(tp: int, name: str) -> str:
+    return f"{tp} x {name}" if tp > 1 else name
 
 
 KINDS = {
@@ -129,59 +130,68 @@ def _row(point: Point) -> dict[str, Any]:
         "tp": point.fit.tp,
         "needed": point.fit.need(point.context, point.batch).total,
         "left": point.left,
-        **_rates(point),
+        **_rates(_works(point), point.fit.device),
     }
 
 
-def _rates(point: Point) -> dict[str, float | None]:
+def _works(point: Point) -> dict[str, Work]:
+    """The passes whose rates are shown; the decoded token is the context's last."""
+    passes = Passes(point.fit.spec, point.fit.serving.setting)
+    works = {"prefill": passes.prefill(point.batch, point.context)}
+    if not point.fit.spec.head.last_token_only:
+        works["decode"] = passes.decode(point.batch, max(1, point.context - 1))
+    return works
+
+
+def _rates(works: Mapping[str, Work], device: Hardware) -> dict[str, float | None]:
     """The most tokens a second. Without a compute ceiling a prefill's bound would say next to nothing."""
-    passes, device = Passes(point.fit.spec, point.fit.serving.setting), point.fit.device
-    prefill = bound(passes.prefill(point.batch, point.context), device)
-    decode = None if point.fit.spec.head.last_token_only else _decode(passes, point)
-    return {"prefill": None if prefill.compute is None else prefill.tok_s, "decode": decode}
-
-
-def _decode(passes: Passes, point: Point) -> float | None:
-    return bound(passes.decode(point.batch, max(1, point.context - 1)), point.fit.device).tok_s
+    found = {name: bound(work, device) for name, work in works.items()}
+    rates = {name: found[name].tok_s if name in found else None for name in ("prefill", "decode")}
+    return rates if found["prefill"].compute is not None else {**rates, "prefill": None}
 
 
 def _survey(asked: Request, serving: Serving, context: int) -> Document:
     """Every device whose memory is known, with as many of it as hold the question; the smallest first."""
     batch = asked.workload.batch
-    held, short = [], []
-    for name in names():
-        device = hardware(name)
-        if device.memory is None:
-            continue
-        fit = Fit(asked.spec, serving, device)
-        fewest = fit.smallest_tp(context, batch)
-        if fewest is None:
-            short.append(name)
-        else:
-            held.append(Point(name, fit.at(fewest), context, batch))
-    held.sort(key=lambda point: (point.fit.tp * (point.fit.device.memory or 0), point.fit.tp))
+    known = {name: device for name, device in ((name, hardware(name)) for name in names()) if device.memory}
+    rows = sorted(_held(asked.spec, serving, known, context, batch), key=lambda row: (row["memory"], row["tp"]))
+    short = sorted(known.keys() - {row["hardware"] for row in rows})
     columns = [Column("hardware"), *COLUMNS[3:], Column("memory", "B", "", "of all these devices together")]
-    rows = [{**_row(point), "hardware": point.name, "memory": _whole(point)} for point in held]
     about = f"{batch:,} x {context:,} tokens, the fewest devices that hold it"
-    smallest = (
-        f"smallest: {_devices(held[0].fit)}, {show_bytes(held[0].left)} left on each" if held else "none holds it"
-    )
     return Document(
         command="fit",
         model=asked.spec.name,
-        verdict=f"{batch:,} x {context:,} tokens; {smallest}",
-        tables=[Table("devices", "Devices", columns, [_only(row, columns) for row in rows], about)],
+        verdict=f"{batch:,} x {context:,} tokens; {_smallest(rows, known)}",
+        tables=[Table("devices", "Devices", columns, rows, about)],
         assumptions=_assumptions(serving, None),
         notes=[*asked.notes, *([f"too small, as many as can share the heads: {', '.join(short)}"] if short else [])],
     )
 
 
-def _whole(point: Point) -> int:
-    return point.fit.tp * (point.fit.device.memory or 0)
+def _held(
+    spec: DecoderSpec, serving: Serving, known: Mapping[str, Hardware], context: int, batch: int
+) -> Iterator[dict[str, Any]]:
+    """A row for each device that holds the question, with the fewest of it that do."""
+    waiting = dict(known)
+    for tp in valid_tp(spec):
+        if not waiting:
+            return
+        point = Point("", Fit(spec, serving, next(iter(waiting.values()))).at(tp), context, batch)
+        needed, works = point.fit.need(context, batch).total, _works(point)
+        for name, device in [*waiting.items()]:
+            left = serving.budget(device) - needed
+            if left >= 0:
+                del waiting[name]
+                whole = {"tp": tp, "needed": needed, "left": left, "memory": tp * (device.memory or 0)}
+                yield {"hardware": name, **whole, **_rates(works, device)}
 
 
-def _only(row: Row, columns: Sequence[Column]) -> Row:
-    return {column.name: row[column.name] for column in columns}
+def _smallest(rows: Sequence[Row], known: Mapping[str, Hardware]) -> str:
+    if not rows:
+        return "none holds it"
+    row = rows[0]
+    name = known[row["hardware"]].name
+    return f"smallest: {_many(row['tp'], name)}, {show_bytes(row['left'])} left on each"
 
 
 def _assumptions(serving: Serving, device: Hardware | None) -> dict[str, Any]:
