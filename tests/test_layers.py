@@ -11,8 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
     {"errors", "frozen", "interrupt", "host"},
     {"units", "options", "record", "presets", "warmup"},
-    {"document", "hardware"},
-    {"registry"},
+    {"document", "hardware", "registry"},
     {"components"},
     {"decoder"},
     {"workload"},

@@ -21,9 +21,9 @@ KV = ("k", "v", "k_bias", "v_bias")
 
 
 class Experts(Frozen):
-    """Layers with routed experts, of one kind. each: bytes of one expert on one device, in all of these layers."""
+    """Layers with routed experts, of one kind. size: bytes of all experts on one device, in all of these layers."""
 
-    each: int
+    size: int
     n_experts: int
     per_token: int
 
@@ -46,11 +46,11 @@ class Weights(Frozen):
 
     @property
     def total(self) -> int:
-        return self.whole + self.tables + sum(kind.each * kind.n_experts for kind in self.experts)
+        return self.whole + self.tables + sum(kind.size for kind in self.experts)
 
     def read_experts(self, tokens: int) -> float:
         """Expected bytes of routed experts that a pass of so many tokens reads."""
-        return sum(kind.each * kind.touched(tokens) for kind in self.experts)
+        return sum(kind.size * kind.touched(tokens) / kind.n_experts for kind in self.experts)
 
 
 def weights(spec: DecoderSpec, storage: Storage, tp: int = 1) -> Weights:
@@ -66,8 +66,7 @@ def weights(spec: DecoderSpec, storage: Storage, tp: int = 1) -> Weights:
         routed = sum(size for name, size in bytes_.items() if name.startswith("experts."))
         layers += len(indices) * (sum(bytes_.values()) - routed)
         if isinstance(layer.ffn, MixtureOfExperts):
-            each = len(indices) * routed // layer.ffn.n_experts
-            experts.append(Experts(each, layer.ffn.n_experts, layer.ffn.experts_per_token))
+            experts.append(Experts(len(indices) * routed, layer.ffn.n_experts, layer.ffn.experts_per_token))
     norms = (spec.block.final_norm + spec.block.embedding_norm) * sum(spec.norm.params(spec.d_model).values())
     biases = sum(sum(position.params().values()) for position, _ in spec.position_kinds if not position.embeds)
     whole = layers + head + outer.bytes(norms + biases, 1) + (embedding if spec.head.tied else 0)
