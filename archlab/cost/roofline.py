@@ -28,8 +28,6 @@ from archlab.workload import Workload
 ARITHMETIC = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 """Bytes an element of what matrices may be multiplied in."""
 
-LOGITS = ("all", "last")
-
 
 class Setting(Frozen):
     """How a model runs. dtype: of the arithmetic; weights, cache: how they are kept; tp: devices that share a layer."""
@@ -156,19 +154,17 @@ class Passes(Frozen):
     def _cache(self) -> list[int]:
         """Bytes of a token on one device, of each kind of layer."""
         storage = kv_storage(self.setting.cache, "kv_dtype")
-        sizes = [sum(token_bytes(tensor, storage, self.setting.tp) for tensor in kept) for *_, kept in self._kinds]
-        return [size * len(indices) for size, (indices, *_) in zip(sizes, self._kinds, strict=True)]
-
-    @property
-    def _kinds(self) -> tuple:
-        return self.spec.cache_kinds
+        return [
+            len(indices) * sum(token_bytes(tensor, storage, self.setting.tp) for tensor in tensors)
+            for indices, _, tensors in self.spec.cache_kinds
+        ]
 
     def decode(self, batch: int, context: int) -> Work:
         """One token more for each of `batch` sequences with `context` tokens cached.
 
         Of the cache each layer reads what the new token sees before itself, and writes one token.
         """
-        seen = [locality.pairs(context + 1) - locality.pairs(context) - 1 for _, locality, _ in self._kinds]
+        seen = [locality.pairs(context + 1) - locality.pairs(context) - 1 for _, locality, _ in self.spec.cache_kinds]
         moved = self._weights_read(batch) | {
             "cache read": batch * sum(size * tokens for size, tokens in zip(self._cache, seen, strict=True)),
             "cache written": batch * sum(self._cache),
@@ -182,7 +178,7 @@ class Passes(Frozen):
         chip. convention: of `flops`. logits: of the last position, which is all that serving needs, or of all.
         """
         tokens = batch * context
-        kept = [locality.kept(context) for _, locality, _ in self._kinds]
+        kept = [locality.kept(context) for _, locality, _ in self.spec.cache_kinds]
         moved = self._weights_read(tokens) | {
             "cache written": batch * sum(size * count for size, count in zip(self._cache, kept, strict=True))
         }
@@ -212,7 +208,8 @@ class Passes(Frozen):
         moved: dict[str, float] = {"weights": held.whole}
         if held.experts:
             moved["experts"] = held.read_experts(tokens)
-        return moved | {"embedding rows": up(tokens, self.setting.tp) * held.row}
+        rows = min(tokens, self.spec.vocab_size)
+        return moved | {"embedding rows": up(rows, self.setting.tp) * held.row}
 
     def _work(self, phase: str, tokens: int, count: int, moved: Mapping[str, float], passes: int = 1) -> Work:
         setting, spec = self.setting, self.spec

@@ -46,6 +46,10 @@ def test_logits_of_the_last_position_are_one_row(llama):
     assert all_ - last == 3 * 99 * 2 * 4096 * 128_256
 
 
+def test_no_more_rows_of_the_embedding_are_read_than_there_are(llama):
+    assert llama.prefill(64, 8192).bytes["embedding rows"] == 2 * 128_256 * 4096
+
+
 def test_the_ridge_of_an_h100():
     assert ridge(H100, "bf16") == pytest.approx(989.4e12 / 3.35e12)
     assert ridge(hardware("m3-max"), "bf16") is None
