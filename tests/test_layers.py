@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
-    {"errors", "frozen", "interrupt"},
+    {"errors", "frozen", "interrupt", "written"},
     {"units", "options", "record", "presets", "warmup"},
     {"document"},
     {"registry"},

@@ -1,0 +1,195 @@
+"""Whole numbers that remember the arithmetic that made them, so that a closed form can say how it came to its value.
+
+A closed form is code over the options of a spec. Run over options that are `Written`, it gives the same value, and with
+it the formula, in symbols and in numbers: what is explained and the explanation are one piece of code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from typing import Any, NamedTuple, Self
+
+
+class Factor(NamedTuple):
+    """A symbol and its number, or a sum in brackets, whose terms are kept."""
+
+    symbols: str
+    numbers: str
+    terms: tuple[Term, ...] = ()
+
+
+Term = tuple[int | Fraction, tuple[Factor, ...]]
+"""A coefficient and what it multiplies."""
+
+
+Operation = Callable[[Any, Any], Any]
+
+
+def _with_whole(operation: Operation) -> Operation:
+    """The operation with a whole number; with any other, a plain number takes this one's place."""
+
+    @functools.wraps(operation)
+    def guarded(self: Written, other: Any) -> Any:
+        return operation(self, other) if isinstance(other, int) else NotImplemented
+
+    return guarded
+
+
+class Written(int):
+    """A whole number as a sum of products. What no rule here covers gives a plain number, written as its value."""
+
+    terms: tuple[Term, ...]
+
+    @classmethod
+    def made(cls, value: int, terms: Iterable[Term]) -> Self:
+        number = cls(value)
+        number.terms = tuple(terms)
+        return number
+
+    @property
+    def symbols(self) -> str:
+        """`2 d_model d_ff + d_model`."""
+        return _sum_text(self.terms, "symbols", " ")
+
+    @property
+    def numbers(self) -> str:
+        """`2 x 512 x 1,408 + 512`."""
+        return _sum_text(self.terms, "numbers", " x ")
+
+    @_with_whole
+    def __add__(self, other: int) -> Written:
+        return Written.made(int(self) + int(other), _merged([*terms_of(self), *terms_of(other)]))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Written:
+        return Written.made(-int(self), [(-count, factors) for count, factors in self.terms])
+
+    @_with_whole
+    def __sub__(self, other: int) -> Written:
+        return self + -other
+
+    @_with_whole
+    def __rsub__(self, other: int) -> Written:
+        return -self + other
+
+    @_with_whole
+    def __mul__(self, other: int) -> Written:
+        value, pair = int(self) * int(other), (self.terms, terms_of(other))
+        if not value:
+            return Written.made(0, ())
+        for terms, others in (pair, pair[::-1]):
+            if terms == ((1, ()),):
+                return Written.made(value, others)
+        (count, factors), (times, more) = map(_one_term, pair)
+        return Written.made(value, [(count * times, (*factors, *more))])
+
+    __rmul__ = __mul__
+
+    @_with_whole
+    def __floordiv__(self, other: int) -> Written:
+        value, rest = divmod(int(self), int(other))
+        if rest or isinstance(other, Written):
+            return symbol(value, f"floor({self.symbols} / {_in_brackets(other)})")
+        count, factors = _one_term(self.terms)
+        return Written.made(value, [(Fraction(count) / other, factors)])
+
+    @_with_whole
+    def __mod__(self, other: int) -> Written:
+        return symbol(int(self) % int(other), f"({self.symbols} mod {_in_brackets(other)})")
+
+    @_with_whole
+    def __divmod__(self, other: int) -> tuple[Written, Written]:
+        return self // other, self % other
+
+
+class Quotient(NamedTuple):
+    """One written number over another."""
+
+    symbols: str
+    numbers: str
+
+
+def symbol(value: int, name: str) -> Written:
+    """A number by its name."""
+    return Written.made(value, [(1, (Factor(name, f"{int(value):,}"),))])
+
+
+def named(value: int, name: str) -> int:
+    """What was worked out, from here on by its name; a plain number stays one."""
+    return symbol(value, name) if isinstance(value, Written) else value
+
+
+def over(number: Written, divisor: Written) -> Quotient:
+    """A number per so many of something, which goes out of every product where it is in all of them."""
+    ((_, (unit,)),) = divisor.terms
+    without = _without(number.terms, unit)
+    if without is None:
+        return Quotient(f"({number.symbols}) / {unit.symbols}", f"({number.numbers}) / {unit.numbers}")
+    left = Written.made(0, without)
+    return Quotient(left.symbols, left.numbers)
+
+
+def _without(terms: tuple[Term, ...], unit: Factor) -> tuple[Term, ...] | None:
+    """The terms divided by a factor, None where one of them lacks it."""
+    left = [_term_without(term, unit) for term in terms]
+    return None if None in left else tuple(term for term in left if term is not None)
+
+
+def _term_without(term: Term, unit: Factor) -> Term | None:
+    count, factors = term
+    for place, factor in enumerate(factors):
+        inner = _without(factor.terms, unit) if factor.terms else None
+        if factor == unit or inner is not None:
+            rest = () if inner is None else (_bracket(inner),)
+            return count, (*factors[:place], *rest, *factors[place + 1 :])
+    return None
+
+
+def terms_of(number: int) -> tuple[Term, ...]:
+    """What a number is the sum of; a plain one is its value."""
+    if isinstance(number, Written):
+        return number.terms
+    return ((int(number), ()),) if number else ()
+
+
+def _one_term(terms: tuple[Term, ...]) -> Term:
+    """A sum as one product."""
+    return terms[0] if len(terms) == 1 else (1, (_bracket(terms),))
+
+
+def _bracket(terms: tuple[Term, ...]) -> Factor:
+    return Factor(f"({_sum_text(terms, 'symbols', ' ')})", f"({_sum_text(terms, 'numbers', ' x ')})", terms)
+
+
+def _in_brackets(number: int) -> str:
+    text = number.symbols if isinstance(number, Written) else f"{number:,}"
+    return f"({text})" if " " in text else text
+
+
+def _merged(terms: Iterable[Term]) -> list[Term]:
+    """Products of the same factors counted together, in the order they came."""
+    found: dict[Any, Term] = {}
+    for count, factors in terms:
+        key = tuple(sorted(factors))
+        before, first = found.get(key, (0, factors))
+        found[key] = (before + count, first)
+    return [term for term in found.values() if term[0]]
+
+
+def _sum_text(terms: Iterable[Term], side: str, times: str) -> str:
+    text = ""
+    for count, factors in terms:
+        sign = ("-" if count < 0 else "") if not text else (" - " if count < 0 else " + ")
+        text += sign + _product_text(-count if count < 0 else count, factors, side, times)
+    return text or "0"
+
+
+def _product_text(count: int | Fraction, factors: tuple[Factor, ...], side: str, times: str) -> str:
+    powers = {factor: factors.count(factor) for factor in factors}
+    pieces = [getattr(factor, side) + (f"^{power}" if power > 1 else "") for factor, power in powers.items()]
+    if count.numerator != 1 or not pieces:
+        pieces.insert(0, f"{count.numerator:,}")
+    return times.join(pieces) + (f" / {count.denominator:,}" if count.denominator != 1 else "")
