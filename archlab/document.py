@@ -5,7 +5,7 @@ Plain data, torch-free, that knows no width and no format; `report/document.py` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from archlab.frozen import Frozen, field
@@ -71,6 +71,16 @@ class Explanation(Frozen):
         return {**shown, "assumptions": list(self.assumptions)}
 
 
+class Later(Iterable[Explanation]):
+    """Explanations that are made when they are read, which most answers never are."""
+
+    def __init__(self, make: Callable[[], Iterable[Explanation]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self._make())
+
+
 class Document(Frozen):
     """What a command answers. verdict: the answer in a sentence; assumptions: all that the numbers rest on, by name."""
 
@@ -81,7 +91,7 @@ class Document(Frozen):
     assumptions: Mapping[str, Any] = field(default_factory=dict)
     charts: Sequence[Chart] = ()
     notes: Sequence[str] = ()
-    explanations: Sequence[Explanation] = ()
+    explanations: Iterable[Explanation] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON data: its fields, charts left out, the tables and the explanations by name."""

@@ -42,6 +42,11 @@ class Written(int):
 
     terms: tuple[Term, ...]
 
+    @property
+    def value(self) -> int:
+        """The plain number."""
+        return int(self)
+
     @classmethod
     def made(cls, value: int, terms: Iterable[Term]) -> Self:
         number = cls(value)
@@ -106,10 +111,11 @@ class Written(int):
 
 
 class Quotient(NamedTuple):
-    """One written number over another."""
+    """One written number over another, or what else is no whole number."""
 
     symbols: str
     numbers: str
+    value: float
 
 
 def symbol(value: int, name: str) -> Written:
@@ -122,14 +128,20 @@ def named(value: int, name: str) -> int:
     return symbol(value, name) if isinstance(value, Written) else value
 
 
+def ratio(number: int, divisor: int) -> float:
+    """One number over another, whole where it is."""
+    whole, rest = divmod(int(number), int(divisor))
+    return number / divisor if rest else whole
+
+
 def over(number: Written, divisor: Written) -> Quotient:
     """A number per so many of something, which goes out of every product where it is in all of them."""
     ((_, (unit,)),) = divisor.terms
-    without = _without(number.terms, unit)
+    value, without = ratio(number, divisor), _without(number.terms, unit)
     if without is None:
-        return Quotient(f"({number.symbols}) / {unit.symbols}", f"({number.numbers}) / {unit.numbers}")
+        return Quotient(f"({number.symbols}) / {unit.symbols}", f"({number.numbers}) / {unit.numbers}", value)
     left = Written.made(0, without)
-    return Quotient(left.symbols, left.numbers)
+    return Quotient(left.symbols, left.numbers, value)
 
 
 def _without(terms: tuple[Term, ...], unit: Factor) -> tuple[Term, ...] | None:

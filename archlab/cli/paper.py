@@ -59,21 +59,26 @@ def flops(
     overrides: Overrides = None,
     context: Context = None,
     batch: Batch = None,
+    trained_on: Annotated[
+        str | None, typer.Option("--tokens", help="Tokens of a whole training run: 15T, 300B.")
+    ] = None,
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """FLOPs of a prompt, part by part, full and causal side by side.
+    """FLOPs part by part, decoded, trained, and by named conventions.
 
-    archlab flops llama-3-8b --context 8k
+    archlab flops llama-3.1-8b --context 8k --tokens 15T
     """
 
     def answer() -> Document:
         from archlab.compose import request
         from archlab.paper.flops import document
+        from archlab.units import read_count
 
-        return document(request(model, overrides or [], **given(prompt=tokens(context), batch=batch)))
+        asked = request(model, overrides or [], **given(prompt=tokens(context), batch=batch))
+        return document(asked, None if trained_on is None else read_count(trained_on, "tokens"))
 
     print_answer(answer, form, as_json, explain)
 

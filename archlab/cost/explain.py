@@ -9,24 +9,24 @@ from archlab.cost.figures import exact_figures, parameter_counts
 from archlab.cost.flops import CONVENTIONS, decode_parts, prefill_parts
 from archlab.cost.kv import elements_per_token
 from archlab.cost.params import parameters
-from archlab.cost.symbols import Symbolic, symbolic
+from archlab.cost.symbols import Form, Symbolic, symbolic
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Explanation
 from archlab.units import dtype_bytes
 from archlab.workload import Workload
-from archlab.written import Quotient, Written, named, symbol
-
-Form = Written | Quotient
+from archlab.written import named, symbol
 
 
 def explain(spec: DecoderSpec, workload: Workload) -> dict[str, Explanation]:
     """An explanation of each exact figure, by name."""
-    figures, forms = exact_figures(spec, workload), _forms(symbolic(spec), workload)
-    return {name: explanation(name, forms[name], fig.value or 0, fig.kind, fig.how) for name, fig in figures.items()}
+    forms = _forms(symbolic(spec), workload)
+    figures = exact_figures(spec, workload)
+    return {name: explanation(name, forms[name], figure.kind, figure.how) for name, figure in figures.items()}
 
 
-def explanation(name: str, form: Form, value: float, kind: str, *assumptions: str) -> Explanation:
-    """How a figure was got, from its written form and its value."""
+def explanation(name: str, form: Form, kind: str, *assumptions: str) -> Explanation:
+    """How a figure was got, from its written form."""
+    value = form.value
     result = f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
     worked = result if form.numbers == result else f"{form.numbers} = {result}"
     return Explanation(name, kind, form.symbols, worked, assumptions)

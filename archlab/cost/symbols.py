@@ -14,7 +14,9 @@ from archlab.cost.figures import show_indices
 from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.frozen import replace, values_of
 from archlab.options import Spec, inherited_of
-from archlab.written import Factor, Quotient, Written, over, symbol, terms_of
+from archlab.written import Factor, Quotient, Written, over, ratio, symbol, terms_of
+
+Form = Written | Quotient
 
 
 class Symbolic(DecoderSpec):
@@ -87,3 +89,36 @@ def _options(spec: Spec, under: str) -> dict[str, Any]:
         inside = f"{under}{name}." if isinstance(value, Spec) else under
         options[name] = _symbolic(name, value, "" if name in given else inside)
     return options
+
+
+# --- the same figures over a spec and over its symbols ----------------------------------------------------------------
+
+
+def number(model: DecoderSpec, value: int, name: str) -> int:
+    """A number of the workload; over symbols by its name."""
+    return symbol(value, name) if isinstance(model, Symbolic) else value
+
+
+def whole(model: DecoderSpec, count: int) -> Any:
+    """A sum over the layers; over symbols its form."""
+    return model.whole(count) if isinstance(model, Symbolic) else count
+
+
+def per(model: DecoderSpec, count: int, unit: int) -> Any:
+    """A sum for each of so many of something; over symbols its form."""
+    return model.per(count, unit) if isinstance(model, Symbolic) and isinstance(unit, Written) else ratio(count, unit)
+
+
+def scaled(factor: int, name: str, figure: Any) -> Any:
+    """A figure times a factor; over symbols its form, with the factor's name."""
+    if not isinstance(figure, Form):
+        return factor * figure
+    return Quotient(f"{name} ({figure.symbols})", f"{factor:,} x ({figure.numbers})", factor * figure.value)
+
+
+def percent(part: Any, of: Any) -> Any:
+    """A figure as a share of another; over symbols its form."""
+    if not isinstance(part, Form):
+        return 100 * part / of
+    texts = (f"100 ({part.symbols}) / ({of.symbols})", f"100 x ({part.numbers}) / ({of.numbers})")
+    return Quotient(*texts, 100 * part.value / of.value)

@@ -101,9 +101,11 @@ def _cell(value: Any, column: Column) -> Cell:
 
 
 def number_text(value: float | int, column: Column) -> str:
-    """Every digit of an exact figure below a GiB; bytes in a binary unit beyond; four digits of any other."""
+    """Every digit of an exact figure below a GiB, or 10^18 FLOPs; a short form beyond; four digits of any other."""
     if column.unit == "B" and (abs(value) >= 2**30 or column.kind != "exact"):
         return show_bytes(value)
+    if column.unit == "FLOP" and abs(value) >= 1e18:
+        return f"{value:.4g}"
     return whole(value) if column.kind == "exact" or isinstance(value, int) else digits(value)
 
 
