@@ -30,13 +30,14 @@ class RunOptions(Frozen):
 
 
 class Request(Frozen):
-    """A checked request. notes: what had to be dropped to compose it."""
+    """A checked request. notes: what had to be dropped to compose it; config: what it was read from."""
 
     spec: DecoderSpec
     workload: Workload
     bench: BenchOptions
     run: RunOptions
     notes: list[str]
+    config: Mapping[str, Any]
 
     def check_runs(self) -> None:
         """Raise ConfigError where the model can be costed, but the workload cannot be run on it."""
@@ -62,4 +63,5 @@ def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Requ
         bench=read_plain(BenchOptions, config.get("bench", {}), "bench"),
         run=read_plain(RunOptions, own, ""),
         notes=resolved.notes,
+        config=config,
     )

@@ -51,7 +51,7 @@ def _records(source: str, overrides: list[str]) -> list[Record]:
 def on_paper(asked: Request, overrides: Sequence[str] = ()) -> Record:
     """The record of a model that was only costed: exact figures, nothing built, nothing written."""
     return Record(
-        config={"model": {"name": asked.spec.name}},
+        config=dict(asked.config),
         overrides=list(overrides),
         notes=asked.notes,
         composition=composition(asked.spec),

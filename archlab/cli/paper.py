@@ -7,15 +7,12 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from archlab.cli.options import OPEN, Debug, Format, Json, Model, Overrides
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, Overrides
 from archlab.document import Document
 
 Context = Annotated[str | None, typer.Option("--context", help="Tokens of each sequence: 4096, 8k.")]
 Batch = Annotated[int | None, typer.Option("--batch", help="Sequences at once.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="Of the weights: bf16, fp16, fp32, fp64.")]
-Explain = Annotated[
-    str | None, typer.Option("--explain", help="How a figure was got: its formula with the numbers; all for every one.")
-]
 
 
 T = TypeVar("T")

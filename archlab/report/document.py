@@ -6,9 +6,9 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from archlab.document import Column, Document, Explanation, Table
-from archlab.errors import ConfigError, nearest
+from archlab.document import Column, Document, Table
 from archlab.record import json_line
+from archlab.report.explanations import check_figure, show_explanations
 from archlab.report.formats import check_format, md_escape
 from archlab.report.grid import Cell, Grid, heading, line, show
 from archlab.report.grid import Column as GridColumn
@@ -25,29 +25,19 @@ HEAD_WIDTH = 14
 def print_document(document: Document, form: str, console: Console, explain: str | None = None) -> None:
     """Print a document in a format; with `explain`, how that figure was got (`all`: every one) instead of tables."""
     check_format(form)
-    asked = explained(document, explain)
+    known = {made.figure: made for made in document.explanations} if explain is not None else {}
+    if explain is not None:
+        check_figure(explain, known)
     if form == "json":
         console.file.write(json_line(document.as_dict()))
     elif form == "csv":
         console.file.write(csv_text(document))
     elif form == "md":
         console.file.write(md_text(document))
-    elif asked:
-        for number, explanation in enumerate(asked):
-            show_explanation(explanation, console, first=number == 0)
+    elif explain is not None:
+        show_explanations(explain, [(document.model, known)], console)
     else:
         show_document(document, console)
-
-
-def explained(document: Document, figure: str | None) -> list[Explanation]:
-    """The explanations asked for. Raises ConfigError with the figures that there are."""
-    known = {made.figure: made for made in document.explanations}
-    if figure is None or figure == "all":
-        return list(known.values()) if figure else []
-    if figure not in known:
-        near = nearest(figure, known)
-        raise ConfigError("explain", f"no figure {figure!r} here", value=figure, valid=["all", *known], nearest=near)
-    return [known[figure]]
 
 
 def show_document(document: Document, console: Console) -> None:
@@ -107,15 +97,6 @@ def number_text(value: float | int, column: Column) -> str:
     if column.unit == "FLOP" and abs(value) >= 1e18:
         return f"{value:.4g}"
     return whole(value) if column.kind == "exact" or isinstance(value, int) else digits(value)
-
-
-def show_explanation(made: Explanation, console: Console, first: bool) -> None:
-    """A figure, its kind, its formula, the same with numbers, and what it assumes."""
-    heading(console, made.figure, made.kind, first=first)
-    line(console, Cell(made.formula), indent=2)
-    line(console, Cell(made.worked), indent=2)
-    for assumption in made.assumptions:
-        line(console, Cell(f"assumes {assumption}", "dim"), indent=2)
 
 
 def csv_text(document: Document) -> str:
