@@ -33,7 +33,7 @@ class Symbolic(DecoderSpec):
 
     def _count(self, indices: Sequence[int]) -> Written:
         every = len(indices) == len(self.layers)
-        return symbol(len(indices), "n_layers" if every else f"n_layers[{_short(indices)}]")
+        return symbol(len(indices), "n_layers" if every else f"n_layers[{short_indices(indices)}]")
 
     def whole(self, number: int) -> Written:
         """A sum over the kinds of layer, those that cost the same counted together."""
@@ -58,7 +58,7 @@ def _only_factor(number: Written) -> Factor:
     return factor
 
 
-def _short(indices: Sequence[int]) -> str:
+def short_indices(indices: Sequence[int]) -> str:
     """Layers by their indices; of many runs the first and the last."""
     runs = show_indices(indices).split(",")
     return ",".join(runs if len(runs) <= 4 else [*runs[:2], "..", runs[-1]])

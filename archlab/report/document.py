@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from archlab.document import Column, Document, Table
+from archlab.document import Column, Document, Explanation, Table
 from archlab.record import json_line
 from archlab.report.explanations import check_figure, show_explanations
 from archlab.report.formats import check_format, md_escape
@@ -25,9 +25,9 @@ HEAD_WIDTH = 14
 def print_document(document: Document, form: str, console: Console, explain: str | None = None) -> None:
     """Print a document in a format; with `explain`, how that figure was got (`all`: every one) instead of tables."""
     check_format(form)
-    known = {made.figure: made for made in document.explanations} if explain is not None else {}
     if explain is not None:
-        check_figure(explain, known)
+        models = _explained(document)
+        check_figure(explain, (figure for _, known in models for figure in known))
     if form == "json":
         console.file.write(json_line(document.as_dict()))
     elif form == "csv":
@@ -35,9 +35,17 @@ def print_document(document: Document, form: str, console: Console, explain: str
     elif form == "md":
         console.file.write(md_text(document))
     elif explain is not None:
-        show_explanations(explain, [(document.model, known)], console)
+        show_explanations(explain, models, console)
     else:
         show_document(document, console)
+
+
+def _explained(document: Document) -> list[tuple[str, dict[str, Explanation]]]:
+    """The explanations by figure, for each model that the answer is about."""
+    models: dict[str, dict[str, Explanation]] = {}
+    for made in document.explanations:
+        models.setdefault(made.model or document.model, {})[made.figure] = made
+    return list(models.items())
 
 
 def show_document(document: Document, console: Console) -> None:
@@ -78,14 +86,14 @@ def _labels(table: Table) -> int:
 
 
 def _head(column: Column) -> str:
-    unit = f"\n{column.unit}" if column.unit and column.unit not in ("B", "FLOP", "1") else ""
+    unit = f"\n{column.unit}" if column.unit and column.unit not in ("B", "FLOP", "1", "parameters") else ""
     return broken(column.name, HEAD_WIDTH) + unit
 
 
 def _cell(value: Any, column: Column) -> Cell:
     if value is None:
         return Cell("-", "dim")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not column.unit:
         return Cell(value_text(value))
     return Cell(number_text(value, column))
 
