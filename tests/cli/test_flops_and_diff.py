@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +71,11 @@ def test_presets_need_neither_torch_nor_hydra(shell, command):
         done = shell.python(code)
         assert done.err.strip() == "set()"
         assert done.code == 0
+
+
+def test_the_samples_of_the_readme_are_what_is_printed(shell):
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    samples = re.findall(r"```text\n\$ archlab ((?:diff|compare) [^\n]*)\n(.*?)```", readme, re.DOTALL)
+    assert [command.split()[0] for command, _ in samples] == ["diff", "compare"]
+    for command, shown in samples:
+        assert shell(*command.split()).out.startswith(shown)
