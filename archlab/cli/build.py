@@ -66,19 +66,17 @@ def _show(outcome: Any, as_json: bool, explain: str | None) -> None:
 
 
 def _print_build(record: Any, as_json: bool, explain: str | None) -> None:
-    from archlab.explained import explanations
-    from archlab.report.build import show_build
-    from archlab.report.console import console
-    from archlab.report.explanations import check_figure, show_explanations
-    from archlab.report.formats import point
-
-    if explain is not None:
-        check_figure(explain, record.figures)
+    _check_explained(explain, [record])
     if as_json:
-        print_json(point(record, explanations))
+        from archlab.report.formats import point
+
+        print_json(point(record, _explained))
     elif explain is not None:
-        show_explanations(explain, [(record.name, explanations(record))], console())
+        _show_explained(explain, [record])
     else:
+        from archlab.report.build import show_build
+        from archlab.report.console import console
+
         show_build(record, console())
 
 
@@ -86,20 +84,39 @@ def print_comparison(
     records: Any, sort: str | None, form: str, explain: str | None = None, detail: bool = False
 ) -> None:
     """Print records side by side, or how a figure of each was got."""
-    from archlab.explained import explanations
     from archlab.report.compare import comparison
-    from archlab.report.console import console
-    from archlab.report.explanations import check_figure, show_explanations
-    from archlab.report.formats import render
 
     compared = comparison(records, sort, detail)
-    if explain is not None:
-        check_figure(explain, (name for record in compared.records for name in record.figures))
+    _check_explained(explain, compared.records)
     if explain is not None and form == "table":
-        models = [(" ".join((record.name, *record.overrides)), explanations(record)) for record in compared.records]
-        show_explanations(explain, models, console())
+        _show_explained(explain, compared.records)
     else:
-        render(compared, form, console(), explanations)
+        from archlab.report.console import console
+        from archlab.report.formats import render
+
+        render(compared, form, console(), _explained)
+
+
+def _check_explained(explain: str | None, records: Any) -> None:
+    """Refuse a figure that no record has."""
+    if explain is not None:
+        from archlab.report.explanations import check_figure
+
+        check_figure(explain, (name for record in records for name in record.figures))
+
+
+def _show_explained(explain: str, records: Any) -> None:
+    from archlab.report.console import console
+    from archlab.report.explanations import show_explanations
+
+    models = [(" ".join((record.name, *record.overrides)), _explained(record)) for record in records]
+    show_explanations(explain, models, console())
+
+
+def _explained(record: Any) -> Any:
+    from archlab.explained import explanations  # what most answers do without
+
+    return explanations(record)
 
 
 def compare(

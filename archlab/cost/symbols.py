@@ -14,7 +14,7 @@ from archlab.cost.figures import show_indices
 from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.frozen import replace, values_of
 from archlab.options import Spec, inherited_of
-from archlab.written import Factor, Quotient, Written, over, ratio, symbol, terms_of
+from archlab.written import Factor, Quotient, Written, over, ratio, summed, symbol, terms_of
 
 Form = Written | Quotient
 
@@ -38,15 +38,15 @@ class Symbolic(DecoderSpec):
     def whole(self, number: int) -> Written:
         """A sum over the kinds of layer, those that cost the same counted together."""
         found: dict[Any, list[int]] = {}
-        for count, factors in terms_of(number):
+        for count, factors in terms_of(number).values():
             layers = [index for factor in factors for index in self._counted.get(factor, ())]
             rest = tuple(factor for factor in factors if factor not in self._counted)
             found.setdefault((count, bool(layers), rest), []).extend(layers)
-        terms = [
+        terms = (
             (count, (_only_factor(self._count(sorted(layers))), *rest) if layered else rest)
             for (count, layered, rest), layers in found.items()
-        ]
-        return Written.made(number, terms)
+        )
+        return summed(number, terms)
 
     def per(self, number: int, unit: Written) -> Quotient:
         """The same for each of so many of something."""
@@ -54,7 +54,7 @@ class Symbolic(DecoderSpec):
 
 
 def _only_factor(number: Written) -> Factor:
-    ((_, (factor,)),) = number.terms
+    ((_, (factor,)),) = number.terms.values()
     return factor
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from archlab.document import Column, Document, Explanation, Table
 from archlab.record import json_line
-from archlab.report.explanations import check_figure, show_explanations
 from archlab.report.formats import check_format, md_escape
 from archlab.report.grid import Cell, Grid, heading, line, show
 from archlab.report.grid import Column as GridColumn
@@ -26,6 +25,8 @@ def print_document(document: Document, form: str, console: Console, explain: str
     """Print a document in a format; with `explain`, how that figure was got (`all`: every one) instead of tables."""
     check_format(form)
     if explain is not None:
+        from archlab.report.explanations import check_figure, show_explanations
+
         models = _explained(document)
         check_figure(explain, (figure for _, known in models for figure in known))
     if form == "json":
