@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from archlab.cost.figures import exact_figures, parameter_counts
 from archlab.cost.flops import CONVENTIONS, decode_parts, prefill_parts
-from archlab.cost.kv import elements_per_token
 from archlab.cost.params import parameters
 from archlab.cost.symbols import Form, Symbolic, symbolic
-from archlab.decoder.spec import DecoderSpec
+from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.document import Explanation
 from archlab.units import dtype_bytes
 from archlab.workload import Workload
@@ -44,13 +43,18 @@ def _parameter_forms(model: Symbolic, workload: Workload) -> dict[str, Form]:
 
 def _cache_forms(model: Symbolic, workload: Workload) -> dict[str, Form]:
     width, batch = symbol(dtype_bytes(workload.cache_dtype), "bytes"), symbol(workload.batch, "batch")
-    each = [(layer, count * elements_per_token(layer)) for layer, count in model.layer_counts]
+    each = [(layer, count * _kept_elements(layer)) for layer, count in model.layer_counts]
     forms: dict[str, Form] = {"kv_bytes_per_token": model.whole(sum(elements * width for _, elements in each))}
     for context in workload.kv_contexts(model):
         tokens = symbol(context, "context")
         held = sum(elements * layer.attention.locality.kept(tokens) * width * batch for layer, elements in each)
         forms[f"kv_bytes.{context}"] = model.whole(held)
     return forms
+
+
+def _kept_elements(layer: LayerSpec) -> int:
+    """What one layer keeps of a token."""
+    return sum(tensor.elements_per_token for tensor in layer.attention.cached())
 
 
 def _flop_forms(model: Symbolic, workload: Workload) -> dict[str, Form]:

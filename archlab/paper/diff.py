@@ -13,8 +13,8 @@ from archlab.decoder.describe import composition, differences
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Column, Document, Explanation, Later, Table
 from archlab.frozen import replace
-from archlab.paper.contexts import usual_contexts
 from archlab.request import Request
+from archlab.workload import few_contexts
 
 Figures = Mapping[str, Any]
 SIDES = ("before", "after")
@@ -31,7 +31,7 @@ def document(before: Request, after: Request, names: Sequence[str]) -> Document:
     """What changes. names: what to call the two. Raises RequestError for a context that one of them cannot place."""
     sides = (before, after)
     asked = next((side.workload.contexts for side in sides if side.workload.contexts), None)
-    contexts = asked or usual_contexts(before.spec, after.spec)
+    contexts = asked or few_contexts(min((before.spec, after.spec), key=lambda spec: spec.context))
     for side in sides:
         side.spec.check_length(max(contexts))
     old, new = (figures(side, contexts) for side in sides)

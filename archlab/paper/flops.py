@@ -14,9 +14,9 @@ from archlab.cost.flops import decode_parts, prefill_parts
 from archlab.cost.symbols import number, per, percent, scaled, symbolic, whole
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Column, Document, Explanation, Later, Table
-from archlab.paper.contexts import usual_contexts
 from archlab.request import Request
 from archlab.units import show_flops
+from archlab.workload import few_contexts
 
 Figures = Mapping[str, Any]
 HOW = "matmul FLOPs, 2 a multiply-add; an embedding lookup is 0"
@@ -54,7 +54,7 @@ ATTENTION = (
 def document(asked: Request, trained_on: int | None = None) -> Document:
     """What the workload's prompt costs. trained_on: tokens of a whole training run. Raises RequestError: too long."""
     spec, prompt, batch = asked.spec, asked.workload.prompt, asked.workload.batch
-    contexts = sorted({prompt, *(asked.workload.contexts or usual_contexts(spec))})
+    contexts = sorted({prompt, *(asked.workload.contexts or few_contexts(spec))})
     spec.check_length(contexts[-1])
     found = figures(spec, prompt, contexts, trained_on)
     tables = [_prefill_table(found, prompt, batch, spec.head.last_token_only), _decode_table(found, contexts)]
