@@ -32,7 +32,10 @@ class RunOptions(Frozen):
 
 
 class Request(Frozen):
-    """A checked request. hardware: where it is to run, on paper. notes: what had to be dropped to compose it."""
+    """A checked request.
+
+    hardware: where it is to run, on paper. notes: what had to be dropped to compose it. config: what it was read from.
+    """
 
     spec: DecoderSpec
     workload: Workload
@@ -40,6 +43,7 @@ class Request(Frozen):
     hardware: Hardware | None
     run: RunOptions
     notes: list[str]
+    config: Mapping[str, Any]
 
     def check_runs(self) -> None:
         """Raise ConfigError where the model can be costed, but the workload cannot be run on it."""
@@ -66,4 +70,5 @@ def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Requ
         hardware=read_hardware(config["hardware"]) if config.get("hardware") is not None else None,
         run=read_plain(RunOptions, own, ""),
         notes=resolved.notes,
+        config=config,
     )

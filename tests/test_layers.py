@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
-    {"errors", "frozen", "interrupt", "host"},
+    {"errors", "frozen", "interrupt", "host", "written"},
     {"units", "options", "record", "presets", "warmup"},
     {"document", "hardware", "registry"},
     {"components"},
@@ -21,7 +21,7 @@ FLOORS = [
     {"request", "bench", "verify", "report"},
     {"overrides"},
     {"compose", "completion", "worker"},
-    {"point", "sources", "landing", "paper"},
+    {"point", "sources", "landing", "paper", "explained"},
     {"launch"},
     {"cli"},
     {"__main__"},

@@ -34,6 +34,7 @@ COMMANDS = {
     "hardware": "device",
     "roofline": "device",
     "fit": "device",
+    "diff": "paper",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
 

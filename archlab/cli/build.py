@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Format, Json, Sort, print_json
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Sort, print_json
 from archlab.errors import RequestError
 
 
@@ -26,6 +26,7 @@ def build(
     source: Annotated[
         str | None, typer.Option("--from", help="A config.json, a folder with one, a YAML or a run to start from.")
     ] = None,
+    explain: Explain = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -46,7 +47,7 @@ def build(
 
     outcome = launch_from(source, overrides or [])
     if outcome.records or outcome.interrupted:
-        _show(outcome, as_json)
+        _show(outcome, as_json, explain)
     if outcome.interrupted:
         raise typer.Exit(130)
     if outcome.problem is not None:
@@ -55,31 +56,67 @@ def build(
         raise typer.Exit(1)
 
 
-def _show(outcome: Any, as_json: bool) -> None:
+def _show(outcome: Any, as_json: bool, explain: str | None) -> None:
     if outcome.multirun:
-        print_comparison(outcome.records, None, "json" if as_json else "table", detail=False)
+        print_comparison(outcome.records, None, "json" if as_json else "table", explain)
         if outcome.folder is not None:
             print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
     elif outcome.records:
-        _print_build(outcome.records[0], as_json)
+        _print_build(outcome.records[0], as_json, explain)
 
 
-def _print_build(record: Any, as_json: bool) -> None:
+def _print_build(record: Any, as_json: bool, explain: str | None) -> None:
+    _check_explained(explain, [record])
     if as_json:
-        print_json(record.as_dict())
-        return
-    from archlab.report.build import show_build
-    from archlab.report.console import console
+        from archlab.report.formats import point
 
-    show_build(record, console())
+        print_json(point(record, _explained))
+    elif explain is not None:
+        _show_explained(explain, [record])
+    else:
+        from archlab.report.build import show_build
+        from archlab.report.console import console
+
+        show_build(record, console())
 
 
-def print_comparison(records: Any, sort: str | None, form: str, detail: bool) -> None:
+def print_comparison(
+    records: Any, sort: str | None, form: str, explain: str | None = None, detail: bool = False
+) -> None:
+    """Print records side by side, or how a figure of each was got."""
     from archlab.report.compare import comparison
-    from archlab.report.console import console
-    from archlab.report.formats import render
 
-    render(comparison(records, sort, detail), form, console())
+    compared = comparison(records, sort, detail)
+    _check_explained(explain, compared.records)
+    if explain is not None and form == "table":
+        _show_explained(explain, compared.records)
+    else:
+        from archlab.report.console import console
+        from archlab.report.formats import render
+
+        render(compared, form, console(), _explained)
+
+
+def _check_explained(explain: str | None, records: Any) -> None:
+    """Refuse a figure that no record has."""
+    if explain is not None:
+        from archlab.report.explanations import check_figure
+
+        check_figure(explain, (name for record in records for name in record.figures))
+
+
+def _show_explained(explain: str, records: Any) -> None:
+    from archlab.report.console import console
+    from archlab.report.explanations import show_explanations
+
+    models = [(" ".join((record.name, *record.overrides)), _explained(record)) for record in records]
+    show_explanations(explain, models, console())
+
+
+def _explained(record: Any) -> Any:
+    from archlab.explained import explanations  # what most answers do without
+
+    return explanations(record)
 
 
 def compare(
@@ -91,6 +128,7 @@ def compare(
         ),
     ],
     sort: Sort = None,
+    explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
     debug: Debug = False,
@@ -103,4 +141,4 @@ def compare(
     from archlab.sources import gather
 
     check_format(form)
-    print_comparison(gather(models), sort, "json" if as_json else form, detail=True)
+    print_comparison(gather(models), sort, "json" if as_json else form, explain, detail=True)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Format, Json, Model, Overrides
-from archlab.cli.paper import Batch, Context, Dtype, Explain, given, print_answer, tokens
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, Overrides
+from archlab.cli.paper import Batch, Context, Dtype, given, print_answer, tokens
 from archlab.document import Document
 
 WeightsDtype = Annotated[

@@ -91,6 +91,11 @@ class DecoderSpec(Frozen):
         return tuple((at, layer.attention.locality, layer.attention.cached()) for layer, at in self.layer_kinds)
 
     @functools.cached_property
+    def layer_counts(self) -> tuple[tuple[LayerSpec, int], ...]:
+        """Each distinct layer and how many there are of it: what sums over the layers go through."""
+        return tuple((layer, len(indices)) for layer, indices in self.layer_kinds)
+
+    @functools.cached_property
     def position_kinds(self) -> tuple[tuple[Position, int], ...]:
         """Each distinct position choice with the width it is made for, the model's own first.
 

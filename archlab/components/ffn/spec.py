@@ -50,6 +50,10 @@ class FFN(Spec):
         """Matmul FLOPs over `tokens` positions, 2 a multiply-add."""
         raise NotImplementedError
 
+    def flops_detail(self, tokens: int) -> dict[str, int]:
+        """The same by the roles of `detail`."""
+        return {"dense": self.flops(tokens)}
+
     @property
     def middle_elements(self) -> int:
         """Elements a token that stand between the input and the output while it runs."""
@@ -220,10 +224,17 @@ class MixtureOfExperts(FFN):
         return (self.n_experts - self.experts_per_token) * sum(self.expert.params().values())
 
     def flops(self, tokens: int) -> int:
-        """Of the router, of the experts that a token is sent to, of the shared ones, and of their gate."""
-        count = 2 * tokens * self.d_model * (self.n_experts + self.shared_gate)
-        count += self.experts_per_token * self.expert.flops(tokens)
-        return count + (self.shared.flops(tokens) if self.shared is not None else 0)
+        return sum(self.flops_detail(tokens).values())
+
+    def flops_detail(self, tokens: int) -> dict[str, int]:
+        """Of the experts that a token is sent to, of the router, and of the shared experts with their gate."""
+        roles = {
+            "routed_experts": self.experts_per_token * self.expert.flops(tokens),
+            "router": 2 * tokens * self.n_experts * self.d_model,
+        }
+        if self.shared is not None:
+            roles["shared_experts"] = self.shared.flops(tokens) + 2 * tokens * self.shared_gate * self.d_model
+        return roles
 
     @property
     def middle_elements(self) -> int:
