@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from archlab.components.locality import EVERYWHERE, Locality
@@ -88,6 +89,11 @@ class Attention(Spec):
         """What is kept of each token between decode steps."""
         raise NotImplementedError
 
+    @functools.cached_property
+    def kept(self) -> tuple[CachedTensor, ...]:
+        """`cached`, worked out once."""
+        return self.cached()
+
 
 class GroupedAttention(Attention):
     """Scaled dot-product attention with n_kv_heads shared among n_heads. Ainslie et al. 2023 (GQA).
@@ -159,7 +165,7 @@ class GroupedAttention(Attention):
     def rotary_width(self) -> int:
         return self.head_dim
 
-    @property
+    @functools.cached_property
     def locality(self) -> Locality:
         return Locality(self.window, self.chunk)
 
