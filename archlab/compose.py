@@ -30,13 +30,13 @@ def load(source: str | Path, *overrides: str) -> DecoderSpec:
     """
     _check_words(source, overrides)
     keys = [key for key in typed_keys(overrides) if key.startswith("model.")]
-    return resolve(_composed(source, overrides)["model"], keys).spec
+    return resolve(composed(source, overrides)["model"], keys).spec
 
 
 def request(source: str | Path, overrides: Sequence[str] = (), **workload: Any) -> Request:
     """The checked request of a model source with overrides. workload: settings of it, which need no Hydra."""
     _check_words(source, overrides)
-    config = _composed(source, overrides)
+    config = composed(source, overrides)
     config["workload"] = {**(config.get("workload") or {}), **workload}
     return read_request(config, typed_keys(overrides))
 
@@ -49,7 +49,15 @@ def _check_words(source: Any, overrides: Sequence[Any]) -> None:
             raise RequestError(f"an override is text, such as 'model.n_layers=4', not {override!r}")
 
 
-def _composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
+def base_config(source: str | Path) -> dict[str, Any]:
+    """The composed config of a model source, for variants of it. Raises RequestError for one that interpolates."""
+    _check_words(source, ())
+    if _is_path(source) and "${" in _preset_text(Path(source)):
+        raise RequestError(f"{source}: holds an interpolation (${{..}}), which a variant in Python would not follow")
+    return composed(source, ())
+
+
+def composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The config of a model source with overrides; Hydra is imported only where it is needed."""
     if not overrides and not _is_path(source):
         return {"model": preset(str(source))}

@@ -22,7 +22,7 @@ FLOORS = [
     {"request", "bench", "verify", "report"},
     {"overrides"},
     {"compose", "completion", "worker"},
-    {"point", "sources", "landing", "paper"},
+    {"point", "sources", "landing", "paper", "variants"},
     {"launch"},
     {"cli"},
     {"__main__"},

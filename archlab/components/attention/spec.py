@@ -94,6 +94,16 @@ class Attention(Spec):
         """`cached`, worked out once."""
         return self.cached()
 
+    @functools.cached_property
+    def n_params(self) -> int:
+        """All of its parameters."""
+        return sum(self.params().values())
+
+    @functools.cached_property
+    def n_norm_params(self) -> int:
+        """Those of its norms."""
+        return sum(count for tensor, count in self.params().items() if tensor.endswith("_norm"))
+
 
 class GroupedAttention(Attention):
     """Scaled dot-product attention with n_kv_heads shared among n_heads. Ainslie et al. 2023 (GQA).
