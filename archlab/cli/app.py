@@ -31,6 +31,7 @@ COMMANDS = {
     "export": "interop",
     "flops": "paper",
     "kv": "paper",
+    "size": "size",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
 
