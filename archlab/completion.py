@@ -48,6 +48,18 @@ def complete_model_or_override(incomplete: str) -> list[str]:
     return [*found, *complete_override(incomplete)]
 
 
+def complete_budget(incomplete: str) -> list[str]:
+    """What may follow `size MODEL`: settings of the budget, and overrides."""
+    from archlab.budget import Budget
+    from archlab.options import options_of
+    from archlab.overrides import BUDGET_WORDS
+
+    if _before_equals() is not None:
+        return complete_override(incomplete)
+    words = (f"{name}=" for name in (*BUDGET_WORDS, *options_of(Budget)))
+    return [*(word for word in words if word.startswith(incomplete)), *complete_override(incomplete)]
+
+
 class _Rest(str):
     """What comes after `key=`. Typer keeps only what begins with the word that bash passed: after `key=`, a `=`."""
 
@@ -81,16 +93,15 @@ def _words() -> Iterator[str]:
     from archlab.hardware import Hardware
     from archlab.options import options_of
     from archlab.registry import AXES, choices, part_choices
-    from archlab.request import RunOptions
-    from archlab.workload import BenchOptions, Workload
+    from archlab.request import GROUPS, RunOptions
 
-    for group in ("workload", "bench", "hardware"):
+    for group, kind in GROUPS.items():
+        yield from (f"{group}.{name}=" for name in options_of(kind))
         yield from (f"{group}={file.stem}" for file in (presets.conf_dir() / group).glob("*.yaml"))
+    yield from (f"hardware={file.stem}" for file in (presets.conf_dir() / "hardware").glob("*.yaml"))
+    yield from (f"hardware.{name}=" for name in fields_of(Hardware))
     yield from (f"model={name}" for name in presets.names())
     yield from (f"{name}=" for name in options_of(RunOptions))
-    yield from (f"workload.{name}=" for name in options_of(Workload))
-    yield from (f"bench.{name}=" for name in options_of(BenchOptions))
-    yield from (f"hardware.{name}=" for name in fields_of(Hardware))
     yield from (f"model.{name}=" for name in options_of(ModelOptions))
     for axis in AXES:
         yield from (f"model/{axis}={name}" for name in choices(axis))

@@ -8,7 +8,6 @@ from pathlib import Path
 from archlab import presets
 from archlab import record as records
 from archlab.compose import imported_from, request
-from archlab.cost.figures import exact_figures
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
 from archlab.record import Record
@@ -65,7 +64,7 @@ def on_paper(asked: Request, overrides: Sequence[str] = ()) -> Record:
     return Record(
         config=dict(asked.config),
         overrides=list(overrides),
-        notes=asked.notes,
+        notes=asked.dropped,
         composition=composition(asked.spec),
-        figures=exact_figures(asked.spec, asked.workload),
+        figures=asked.figures(),
     )

@@ -52,6 +52,7 @@ def show_flops(count: float) -> str:
 
 
 _COUNTS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_FLOPS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -62,6 +63,16 @@ def read_count(text: str | int, key: str) -> int:
     if unit not in _COUNTS:
         raise ConfigError(key, f"{text!r}: {unit!r} is no power of ten", value=text, valid=list(filter(None, _COUNTS)))
     return _whole(number * _COUNTS[unit], text, key)
+
+
+def read_flops(text: str | int, key: str) -> int:
+    """A number of FLOPs in powers of ten: `250M`, `1.5GFLOP`, `640000`. Raises ConfigError under `key`."""
+    number, unit = _split(text, key, "a number of FLOPs such as 250M or 1.5GFLOP")
+    power = unit.removesuffix("FLOP")
+    if power not in _FLOPS:
+        valid = [f"{name}FLOP" for name in _FLOPS if name]
+        raise ConfigError(key, f"{text!r}: {unit!r} is no unit of FLOPs", value=text, valid=valid)
+    return _whole(number * _FLOPS[power], text, key)
 
 
 def read_tokens(text: str | int, key: str) -> int:

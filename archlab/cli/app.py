@@ -35,6 +35,7 @@ COMMANDS = {
     "roofline": "device",
     "fit": "device",
     "diff": "paper",
+    "size": "size",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
 

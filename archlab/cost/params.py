@@ -85,11 +85,9 @@ def _ffn_detail(spec: DecoderSpec) -> dict[str, int]:
 
 def layer_parameters(layer: LayerSpec) -> dict[str, int]:
     """Parameters of one layer by part; query and key norms count under norms."""
-    attention = layer.attention.params()
-    norms = sum(count for tensor, count in attention.items() if tensor.endswith("_norm"))
-    norms += len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
+    norms = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
     return {
-        "attention": sum(count for tensor, count in attention.items() if not tensor.endswith("_norm")),
-        "ffn": sum(layer.ffn.params().values()),
-        "norms": norms,
+        "attention": layer.attention.n_params - layer.attention.n_norm_params,
+        "ffn": layer.ffn.n_params,
+        "norms": norms + layer.attention.n_norm_params,
     }

@@ -21,14 +21,24 @@ if TYPE_CHECKING:
 
 HEADLINE = (
     *("params", "params_non_embedding", "kv_bytes_per_token"),
+    *("solved_d_ff", "solved_n_layers", "solved_d_model"),
+    *("budget_params", "budget_params_active", "budget_params_non_embedding"),
+    *("budget_kv_bytes_per_token", "budget_flops_per_token", "budget_residual"),
     *("flops_decode_per_token", "flops_prefill_per_token.full", "weight_bytes"),
     *("prefill_tok_s", "decode_tok_s", "train_tok_s"),
     *("prefill_peak_bytes", "decode_peak_bytes", "train_peak_bytes"),
 )
 """The figures of a sweep's table, where a record has them."""
 
-SECTIONS = (("parameters", "params"), ("memory", "weight_bytes"), ("KV cache", "kv_"), ("FLOPs", "flops_"))
+SECTIONS = (
+    *(("parameters", "params"), ("budget", "solved_"), ("budget", "budget_")),
+    *(("memory", "weight_bytes"), ("KV cache", "kv_"), ("FLOPs", "flops_")),
+)
 """Sections of the figures by the names they begin with; others go by their kind."""
+
+
+NO_MERIT = ("params.", "solved_", "budget_")
+"""Figures of which less is no merit of its own: parts, and what was asked for."""
 
 
 class Cell(Frozen):
@@ -156,7 +166,7 @@ def figure_field(records: Sequence[Record], name: str) -> Field:
     """A figure over the records, its best marked: among records that are ok, where they are not all equal."""
     figures = [record.figures.get(name) for record in records]
     first = next(figure for figure in figures if figure is not None)
-    better = 0 if name.startswith("params.") else direction(first.unit)  # a smaller part is no merit of its own
+    better = 0 if name.startswith(NO_MERIT) else direction(first.unit)
     winner = _winner(records, figures, better)
     cells = []
     for record, figure in zip(records, figures, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from archlab.components.locality import EVERYWHERE, Locality
@@ -88,6 +89,21 @@ class Attention(Spec):
         """What is kept of each token between decode steps."""
         raise NotImplementedError
 
+    @functools.cached_property
+    def kept(self) -> tuple[CachedTensor, ...]:
+        """`cached`, worked out once."""
+        return self.cached()
+
+    @functools.cached_property
+    def n_params(self) -> int:
+        """All of its parameters."""
+        return sum(self.params().values())
+
+    @functools.cached_property
+    def n_norm_params(self) -> int:
+        """Those of its norms."""
+        return sum(count for tensor, count in self.params().items() if tensor.endswith("_norm"))
+
 
 class GroupedAttention(Attention):
     """Scaled dot-product attention with n_kv_heads shared among n_heads. Ainslie et al. 2023 (GQA).
@@ -159,7 +175,7 @@ class GroupedAttention(Attention):
     def rotary_width(self) -> int:
         return self.head_dim
 
-    @property
+    @functools.cached_property
     def locality(self) -> Locality:
         return Locality(self.window, self.chunk)
 

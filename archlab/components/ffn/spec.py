@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -36,6 +37,11 @@ class FFN(Spec):
     def fan_in(self) -> dict[str, int]:
         """Input features of each matrix among `params`, by tensor: what a row of it has."""
         raise NotImplementedError
+
+    @functools.cached_property
+    def n_params(self) -> int:
+        """All of its parameters."""
+        return sum(self.params().values())
 
     def detail(self) -> dict[str, int]:
         """Parameters by role: `dense`, or `router`, `routed_experts` and `shared_experts`."""
@@ -105,7 +111,7 @@ class FeedForward(FFN):
         return {"up": self.d_model, "down": self.d_ff}
 
     def detail(self) -> dict[str, int]:
-        return {"dense": sum(self.params().values())}
+        return {"dense": self.n_params}
 
     def flops(self, tokens: int) -> int:
         return 2 * tokens * (self.n_up + 1) * self.d_model * self.d_ff
@@ -190,7 +196,7 @@ class MixtureOfExperts(FFN):
         """Whether a token may not choose from all groups."""
         return self.groups_per_token < self.n_groups
 
-    @property
+    @functools.cached_property
     def shared(self) -> FeedForward | None:
         """The shared experts as the one FFN that they amount to, None where there are none."""
         if not self.shared_d_ff:
@@ -221,7 +227,7 @@ class MixtureOfExperts(FFN):
 
     @property
     def idle_params(self) -> int:
-        return (self.n_experts - self.experts_per_token) * sum(self.expert.params().values())
+        return (self.n_experts - self.experts_per_token) * self.expert.n_params
 
     def flops(self, tokens: int) -> int:
         return sum(self.flops_detail(tokens).values())
