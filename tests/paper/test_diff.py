@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from strategies import CONTEXT, specs
 from worked import evaluate
 
 from archlab.compose import request
@@ -12,6 +14,7 @@ from archlab.cost.figures import exact_figures
 from archlab.cost.flops import flops
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import parameters
+from archlab.decoder.spec import DecoderSpec
 from archlab.document import Document
 from archlab.errors import RequestError
 from archlab.frozen import replace
@@ -112,6 +115,24 @@ def test_both_sides_of_each_figure_are_explained(words: tuple[str, ...]) -> None
     as_json = made.as_dict()["explanations"]
     assert as_json["before"].keys() >= {"params", "weight_bytes", "kv_bytes.50"}
     assert as_json.keys() == {"before", "after"}
+
+
+@settings(max_examples=60)
+@given(specs(), specs())
+def test_any_two_compositions(one: DecoderSpec, other: DecoderSpec) -> None:
+    """Whatever is put side by side: each row is a difference, each side's explanation comes to it."""
+    asked = request("gqa", (), contexts=[3, CONTEXT])
+    sides = [replace(asked, spec=spec) for spec in (one, other)]
+    made = document(*sides, names=["one", "the other"])
+    explained = {(item.model, item.figure): item.worked for item in made.explanations}
+    for table in made.tables:
+        for row in table.rows if table.name != "choices" else ():
+            if row.get("change"):
+                assert row["change"] == row["after"] - row["before"]
+            for side in ("before", "after"):
+                if row.get(side):
+                    arithmetic, _, result = explained[side, row["figure"]].rpartition(" = ")
+                    assert float(evaluate(arithmetic or result)) == pytest.approx(row[side], rel=1e-12)
 
 
 def test_one_model_and_what_changes_is_two_models() -> None:

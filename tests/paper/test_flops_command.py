@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from strategies import CONTEXT, specs
 from worked import BARE, evaluate
 
 import archlab
 from archlab.compose import request
 from archlab.cost.figures import exact_figures
+from archlab.decoder.spec import DecoderSpec
 from archlab.document import Document
 from archlab.errors import RequestError
+from archlab.frozen import replace
 from archlab.paper.flops import document
 
 
@@ -96,14 +100,23 @@ def shown(made: Document) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize(("preset", "overrides"), CASES)
-def test_every_figure_is_explained_and_comes_out_so(preset: str, overrides: tuple[str, ...]) -> None:
-    made = answer(preset, *overrides, prompt=300, trained_on=10**9)
+def check_explained(made: Document) -> None:
     worked = {}
     for item in made.explanations:
         arithmetic, _, result = item.worked.rpartition(" = ")
         worked[item.figure] = float(evaluate(arithmetic or result))
     assert worked == pytest.approx(shown(made), rel=1e-12)
+
+
+@pytest.mark.parametrize(("preset", "overrides"), CASES)
+def test_every_figure_is_explained_and_comes_out_so(preset: str, overrides: tuple[str, ...]) -> None:
+    check_explained(answer(preset, *overrides, prompt=300, trained_on=10**9))
+
+
+@settings(max_examples=60)
+@given(specs())
+def test_every_figure_of_any_composition(spec: DecoderSpec) -> None:
+    check_explained(document(replace(request("gqa", (), prompt=CONTEXT - 3), spec=spec), 10**9))
 
 
 def test_a_prompt_costs_here_what_it_costs_everywhere() -> None:
