@@ -74,16 +74,20 @@ def flops(
 ) -> None:
     """FLOPs part by part, decoded, trained, and by named conventions.
 
-    archlab flops llama-3.1-8b --context 8k --tokens 15T
+    archlab flops llama-3.1-8b --context 8k --tokens 15T hardware=h100-sxm
     """
 
     def answer() -> Document:
         from archlab.compose import request
+        from archlab.frozen import replace
+        from archlab.hardware import chosen
         from archlab.paper.flops import document
         from archlab.units import read_count
 
-        asked = request(model, overrides or [], **given(prompt=tokens(context), batch=batch))
-        return document(asked, None if trained_on is None else read_count(trained_on, "tokens"))
+        device, others = chosen(overrides or [])
+        asked = request(model, others, **given(prompt=tokens(context), batch=batch))
+        run = None if trained_on is None else read_count(trained_on, "tokens")
+        return document(replace(asked, hardware=device), run)
 
     print_answer(answer, form, as_json, explain)
 
@@ -203,10 +207,14 @@ def diff(
     archlab diff llama-3-8b model/attention=mha
 
     archlab diff gpt2 gpt2 model/norm=rmsnorm model/position=rope --context 1k
+
+    archlab diff llama-3-8b model/attention=mha hardware=h200
     """
 
     def answer() -> Document:
         from archlab.compose import request
+        from archlab.frozen import replace
+        from archlab.hardware import chosen
         from archlab.paper.diff import document
         from archlab.sources import pair
         from archlab.units import read_tokens
@@ -214,7 +222,10 @@ def diff(
         contexts = listed(context, lambda text: read_tokens(text, "context"))
         workload = given(contexts=contexts, batch=batch, dtype=dtype)
         pairs = pair(models)
-        before, after = (request(source, overrides, **workload) for source, overrides in pairs)
-        return document(before, after, [" ".join((source, *overrides)) for source, overrides in pairs])
+        sides = []
+        for source, overrides in pairs:
+            device, others = chosen(overrides)
+            sides.append(replace(request(source, others, **workload), hardware=device))
+        return document(sides[0], sides[1], [" ".join((source, *overrides)) for source, overrides in pairs])
 
     print_answer(answer, form, as_json, explain)
