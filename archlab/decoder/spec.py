@@ -12,6 +12,7 @@ from archlab.components.head.spec import Head, LanguageHead
 from archlab.components.locality import Locality
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
+from archlab.components.tape import Activation, Tape
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, values_of
 from archlab.options import Spec
@@ -42,6 +43,24 @@ class LayerSpec(Frozen):
     def axes(self) -> dict[str, Spec]:
         """The layer's choice on each of its axes."""
         return values_of(self)
+
+    def on_tape(self, tape: Tape, x: Activation) -> Activation:
+        """The layer's output for x, of a pass over all tokens of the sequences."""
+        norm = functools.partial(self.norm.on_tape, tape)
+        attention, ffn = (functools.partial(part, tape) for part in (self.attention_on_tape, self.ffn_on_tape))
+        return self.block.on_tape(tape, x, norm, attention, ffn)
+
+    def attention_on_tape(self, tape: Tape, x: Activation) -> Activation:
+        return self.attention.on_tape(tape, x, self.dropout, self.position)
+
+    def ffn_on_tape(self, tape: Tape, x: Activation) -> Activation:
+        return self.ffn.on_tape(tape, x, self.dropout.ffn)
+
+    def share(self, tp: int, ep: int) -> LayerSpec:
+        """What one device computes of it: its heads, its share of each matrix and of the routed experts."""
+        return replace(
+            self, attention=self.attention.share(tp), ffn=self.ffn.share(tp, ep), position=self.position.share(tp)
+        )
 
 
 class DecoderSpec(Frozen):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Self
 
+from archlab.components.attention import kept
+from archlab.components.dropout.spec import Dropout
 from archlab.components.locality import EVERYWHERE, Locality
 from archlab.components.norm.spec import LayerNorm, Norm
+from archlab.components.position.spec import Position
+from archlab.components.tape import Activation, Tape
 from archlab.errors import ConfigError
 from archlab.frozen import Frozen, replace
 from archlab.options import Spec, inherited, option
@@ -41,7 +45,7 @@ class Attention(Spec):
 
     @property
     def kv_width(self) -> int:
-        """Key features, and value features, as attention reads them in a prefill: all heads together."""
+        """Key features, and value features, all heads together."""
         raise NotImplementedError
 
     @property
@@ -53,16 +57,6 @@ class Attention(Spec):
     def locality(self) -> Locality:
         """How far back a query sees."""
         return EVERYWHERE
-
-    @property
-    def qk_norm_widths(self) -> tuple[int, int] | None:
-        """Features over which queries are normalised, and keys; None where they are not."""
-        return None
-
-    @property
-    def has_sinks(self) -> bool:
-        """Whether each query head has a sink."""
-        return False
 
     @property
     def backend_used(self) -> str:
@@ -103,6 +97,21 @@ class Attention(Spec):
     def n_norm_params(self) -> int:
         """Those of its norms."""
         return sum(count for tensor, count in self.params().items() if tensor.endswith("_norm"))
+
+    def on_tape(self, tape: Tape, x: Activation, dropout: Dropout, position: Position) -> Activation:
+        """The output for x, of a pass over all tokens of the sequences."""
+        masked = self.locality.kept(tape.length) < tape.length
+        turned = position.rotary_dim(self.rotary_width)
+        y = self.attended(tape, x, kept.Pass(dropout.attention, turned, masked, position.biases))
+        return tape.dropout(tape.linear(y, self.d_model, stream=True), dropout.residual)
+
+    def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
+        """What the output projection reads."""
+        raise NotImplementedError
+
+    def share(self, tp: int) -> Self:
+        """What one of `tp` devices computes, each with its heads; one KV head where there are fewer than devices."""
+        raise NotImplementedError
 
 
 class GroupedAttention(Attention):
@@ -180,15 +189,12 @@ class GroupedAttention(Attention):
         return Locality(self.window, self.chunk)
 
     @property
-    def has_sinks(self) -> bool:
-        return self.sinks
-
-    @property
     def backend_used(self) -> str:
         return self.backend if self.logit_cap is None else "math"
 
     @property
     def qk_norm_widths(self) -> tuple[int, int] | None:
+        """Features over which queries are normalised, and keys; None where they are not."""
         head = (self.head_dim, self.head_dim)
         return {"none": None, "head": head, "full": (self.q_width, self.kv_width), "per_head": head}[self.qk_norm]
 
@@ -228,6 +234,12 @@ class GroupedAttention(Attention):
             CachedTensor("key", self.n_kv_heads, self.head_dim),
             CachedTensor("value", self.n_kv_heads, self.head_dim),
         )
+
+    def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
+        return kept.grouped(self, tape, x, step)
+
+    def share(self, tp: int) -> Self:
+        return replace(self, n_heads=self.n_heads // tp, n_kv_heads=max(1, self.n_kv_heads // tp))
 
 
 class LatentAttention(Attention):
@@ -284,10 +296,6 @@ class LatentAttention(Attention):
         return self.n_heads * self.qk_dim
 
     @property
-    def kv_width(self) -> int:
-        return self.n_heads * max(self.qk_dim, self.v_dim)
-
-    @property
     def rotary_width(self) -> int:
         return self.rope_dim
 
@@ -342,6 +350,12 @@ class LatentAttention(Attention):
         if self.cache == "latent":
             return (CachedTensor("latent", 1, self.kv_rank + self.rope_dim),)
         return (CachedTensor("key", self.n_heads, self.qk_dim), CachedTensor("value", self.n_heads, self.v_dim))
+
+    def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
+        return kept.latent(self, tape, x, step)
+
+    def share(self, tp: int) -> Self:
+        return replace(self, n_heads=self.n_heads // tp)
 
 
 def divisors(number: int) -> list[int]:
