@@ -31,6 +31,7 @@ COMMANDS = {
     "export": "interop",
     "flops": "paper",
     "kv": "paper",
+    "memory": "paper",
     "hardware": "device",
     "roofline": "device",
     "fit": "device",

@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(context_settings=OPEN)(flops)
     app.command(context_settings=OPEN)(kv)
+    app.command(context_settings=OPEN)(memory)
     app.command(context_settings=OPEN)(diff)
 
 
@@ -46,6 +47,11 @@ def tokens(text: str | None) -> int | None:
 def listed(text: str | None, read: Callable[[str], T]) -> list[T] | None:
     """What stands between commas, each read; None stays."""
     return None if text is None else [read(item) for item in text.split(",")]
+
+
+def typed(key: str, overrides: list[str] | None) -> bool:
+    """Whether an override sets this key."""
+    return any(word.partition("=")[0].lstrip("+") == key for word in overrides or [])
 
 
 def given(**settings: Any) -> dict[str, Any]:
@@ -115,6 +121,63 @@ def kv(
         kept = Engine(engine, block, micro_batch)
         asked = request(model, overrides or [], **given(contexts=contexts))
         return document(asked, batches, listed(dtype, str), beams, tp, kept, cache)
+
+    print_answer(answer, form, as_json, explain)
+
+
+def memory(
+    model: Model,
+    overrides: Overrides = None,
+    train: Annotated[bool, typer.Option("--train", help="A training step instead of inference.")] = False,
+    context: Context = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", help="Sequences at once; in training of a micro-batch.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="Of weights and arithmetic: bf16, fp32; in inference also fp8, int4.")
+    ] = None,
+    kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="Of the KV cache: bf16, fp8, int8, int4.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option("--optimizer", help="Recipe: mixed-16, mixed-18, fp32, adam-8bit, muon, ..")
+    ] = None,
+    recompute: Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")] = None,
+    attention: Annotated[str | None, typer.Option("--attention", help="sdpa (fused) or math (explicit).")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="Whose kernels: cpu or cuda.")] = None,
+    dp: Annotated[int, typer.Option("--dp", help="Data-parallel ranks.")] = 1,
+    tp: Annotated[int, typer.Option("--tp", help="Devices that share heads, widths and vocabulary.")] = 1,
+    pp: Annotated[int, typer.Option("--pp", help="Pipeline stages.")] = 1,
+    ep: Annotated[int, typer.Option("--ep", help="Ranks of dp that share the experts.")] = 1,
+    zero: Annotated[int, typer.Option("--zero", help="ZeRO stage: 1 optimizer, 2 gradients too, 3 weights too.")] = 0,
+    sequence_parallel: Annotated[
+        bool, typer.Option("--sequence-parallel", help="The tp devices share the tokens of norms and stream.")
+    ] = False,
+    explain: Explain = None,
+    form: Format = "table",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """What a model takes on each device, part by part.
+
+    archlab memory llama-3-8b --train --context 8k --dp 8 --zero 3 --recompute selective
+    """
+
+    def answer() -> Document:
+        from archlab.compose import request
+        from archlab.cost.parallel import Split
+        from archlab.paper.memory import document
+
+        asked = request(model, overrides or [], **given(prompt=tokens(context), batch=batch, recompute=recompute))
+        return document(
+            asked,
+            train=train,
+            context=asked.workload.prompt if context or typed("workload.prompt", overrides) else None,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            optimizer=optimizer,
+            attention=attention,
+            device=device,
+            split=Split(dp, tp, pp, ep, zero, sequence_parallel),
+        )
 
     print_answer(answer, form, as_json, explain)
 

@@ -96,6 +96,8 @@ def exit_tape(spec: DecoderSpec, training: Training) -> Tape:
 
 def worked_again(layers: Sequence[LayerSpec], training: Training) -> int:
     """The most that the backward pass of one of these layers works out again: what it would have kept otherwise."""
+    if training.recompute == "none":
+        return 0
     everything = replace(training, recompute="none")
     return max(layer_tape(layer, everything).bytes() - layer_tape(layer, training).bytes() for layer in layers)
 

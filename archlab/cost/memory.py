@@ -36,6 +36,9 @@ Parts = dict[str, int]
 
 ONE_DEVICE = Split()
 
+LOSS_COPIES = 3
+"""Tensors of the logits' shape in float32: the log-softmax, its gradient, the logits' gradient."""
+
 
 class Memory(Frozen):
     """What a device of each pipeline stage holds; devices: how many each stage has."""
@@ -57,6 +60,11 @@ class Memory(Frozen):
     def total(self) -> int:
         """Of a device of the fullest stage."""
         return sum(self.parts.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The parts that some stage has."""
+        return list(dict.fromkeys(part for stage in self.stages for part in stage))
 
     def everywhere(self, part: str) -> int:
         """On all devices."""
@@ -95,9 +103,9 @@ def _inference(stage: Stage, serving: Serving) -> Parts:
     return _present(
         weights=sum(size for part, size in weights.items() if stage.has(part)),
         cache=kv_cache(spec, serving.batch, serving.length, serving.cache).required,
-        tables=_tables(spec, serving.length, tape.wide),
+        tables=table_elements(spec, serving.length) * tape.wide,
         logits=serving.batch * spec.head.width * (tape.width + tape.wide) if stage.last else 0,
-        working=_running(layers, serving),
+        working=running(layers, serving),
     )
 
 
@@ -114,21 +122,35 @@ def training_memory(spec: DecoderSpec, training: Training, recipe: Recipe, split
 
 def _training(stage: Stage, training: Training, rates: Rates, split: Split) -> Parts:
     spec, tape = stage.spec, training.tape()
-    layers = [layer for layer, _ in spec.layer_kinds]
-    outputs = (training.batch if spec.head.last_token_only else tape.tokens) * spec.head.width if stage.last else 0
-    tied = spec.head.tied and stage.first and stage.last  # its gradient comes from the head, and then from the lookup
-    again = spec.vocab_size * spec.d_model * tape.width if tied else 0
+    outputs = output_rows(stage, training) * spec.head.width
+    logits, loss = outputs * tape.width, LOSS_COPIES * outputs * tape.wide
     kept = stage_kept(stage, training, split.ways)
-    logits, loss = outputs * tape.width, 3 * outputs * tape.wide
-    running = _running(layers, replace(training, recompute="none"))
-    layer = running + worked_again(layers, training) + again + gathered(spec, split, rates)
     return _present(
         **state(stage, split, rates),
-        tables=_tables(spec, training.length, tape.wide),
+        tables=table_elements(spec, training.length) * tape.wide,
         activations=sum(size for purpose, size in kept.items() if purpose != "loss"),
         logits=logits,
         loss=loss,
-        working=max(0, layer - logits - loss),
+        working=max(0, sum(working(stage, training, rates, split).values()) - logits - loss),
+    )
+
+
+def output_rows(stage: Stage, training: Training) -> int:
+    """Rows of logits on this stage."""
+    if not stage.last:
+        return 0
+    return training.batch if stage.spec.head.last_token_only else training.batch * training.length
+
+
+def working(stage: Stage, training: Training, rates: Rates, split: Split) -> Parts:
+    """What the backward pass needs while it goes through the layers, by name."""
+    spec, layers = stage.spec, [layer for layer, _ in stage.spec.layer_kinds]
+    tied = spec.head.tied and stage.first and stage.last  # one gradient from the head, and one from the lookup
+    return _present(
+        largest_layer=running(layers, replace(training, recompute="none")),
+        worked_again=worked_again(layers, training),
+        second_gradient=spec.vocab_size * spec.d_model * training.tape().width if tied else 0,
+        gathered=gathered(spec, split, rates),
     )
 
 
@@ -136,17 +158,17 @@ def _present(**parts: int) -> Parts:
     return {part: size for part, size in parts.items() if size}
 
 
-def _tables(spec: DecoderSpec, length: int, width: int) -> int:
-    """Fixed tables of positions, made for the model's context, or a longer run."""
+def table_elements(spec: DecoderSpec, length: int) -> int:
+    """Elements of the fixed tables of positions, made for the model's context, or a longer run."""
     rows = max(spec.context, length)
-    return width * sum(position.table_elements(turned, rows) for position, turned in spec.position_kinds)
+    return sum(position.table_elements(turned, rows) for position, turned in spec.position_kinds)
 
 
 class Work(Protocol):
     def tape(self) -> Tape: ...
 
 
-def _running(layers: Sequence[LayerSpec], work: Work) -> int:
+def running(layers: Sequence[LayerSpec], work: Work) -> int:
     """The most that one of these layers makes while it runs, and the masks."""
     tape = work.tape()
     masks = [layer.position.mask_on_tape(tape) for layer in masked(layers, tape.length)]

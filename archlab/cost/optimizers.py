@@ -30,6 +30,10 @@ class Rates(Frozen):
     tables: float
     vectors: float
 
+    def of_optimizer(self, role: str) -> float:
+        """By what the parameter is."""
+        return {"matrices": self.matrices, "tables": self.tables, "vectors": self.vectors}[role]
+
     @property
     def total(self) -> float:
         """Of a matrix, all together."""
@@ -91,9 +95,9 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def recipe_of(name: str | None, dtype: str) -> Recipe:
-    """The recipe of that name; without one, mixed precision for 16 bits, else AdamW in the dtype."""
+    """The recipe of that name; without one, mixed precision for 16 bits, else AdamW all in the dtype."""
     if name is None:
-        return RECIPES["mixed-16" if dtype in HALF else "adamw"]
+        return RECIPES["mixed-16" if dtype in HALF else "fp32" if dtype == "fp32" else "adamw"]
     if name not in RECIPES:
         near = nearest(str(name), RECIPES)
         raise ConfigError("optimizer", f"no recipe {name!r}", value=name, valid=RECIPES, nearest=near)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from archlab.components.attention.spec import divisors
 from archlab.components.ffn.spec import MixtureOfExperts
-from archlab.cost.kv import valid_tp
+from archlab.cost.kv import check_tp, valid_tp
 from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.errors import ConfigError
 from archlab.frozen import Frozen, replace
@@ -58,11 +58,8 @@ class Split(Frozen):
         experts = [layer.ffn.n_experts for layer in kinds if isinstance(layer.ffn, MixtureOfExperts)]
         cut = {f"{name} = {width:,}": width for layer in kinds for name, width in layer.ffn.widths.items()}
         cut |= {f"context = {tokens:,}": tokens} if self.sequence else {}
-        heads = valid_tp(spec)
-        if self.tp not in heads:
-            counts = " and ".join(sorted({f"{layer.attention.n_heads} heads" for layer in kinds}))
-            raise ConfigError("tp", f"{self.tp} devices cannot share {counts}", value=self.tp, valid=heads)
-        _check("tp", self.tp, cut, [tp for tp in heads if not any(width % tp for width in cut.values())])
+        check_tp(spec, self.tp)
+        _check("tp", self.tp, cut, [tp for tp in valid_tp(spec) if not any(width % tp for width in cut.values())])
         _check("pp", self.pp, {f"n_layers = {spec.n_layers}": spec.n_layers}, divisors(spec.n_layers))
         if self.ep > 1 and not experts:
             raise ConfigError("ep", f"{spec.name} has no routed experts to share", value=self.ep, valid=[1])

@@ -24,9 +24,9 @@ class Held(Frozen):
     count: int
     ranks: int
 
-    def bytes(self, rate: float, sharded: bool) -> int:
-        """Bytes at so many a parameter, of a rank's share where they are sharded."""
-        return math.ceil(-(-self.count // self.ranks) * rate) if sharded else math.ceil(self.count * rate)
+    def here(self, sharded: bool) -> int:
+        """Those of a rank, which are its share where they are sharded."""
+        return -(-self.count // self.ranks) if sharded and self.ranks > 1 else self.count
 
 
 def held(stage: Stage, split: Split) -> list[Held]:
@@ -75,16 +75,20 @@ def layer_roles(layer: LayerSpec) -> Roles:
 def state(stage: Stage, split: Split, rates: Rates) -> dict[str, int]:
     """Bytes of the weights, of the gradients and of the optimizer's state on a device."""
     groups = held(stage, split)
-    of_optimizer = {"matrices": rates.matrices, "tables": rates.tables, "vectors": rates.vectors}
     return {
-        "weights": sum(group.bytes(rates.weights, split.zero >= 3) for group in groups),
-        "gradients": sum(group.bytes(rates.gradients, split.zero >= 2) for group in groups),
-        "optimizer": sum(group.bytes(of_optimizer[group.role], split.zero >= 1) for group in groups),
+        "weights": whole(sum(group.here(split.zero >= 3) * rates.weights for group in groups)),
+        "gradients": whole(sum(group.here(split.zero >= 2) * rates.gradients for group in groups)),
+        "optimizer": whole(sum(group.here(split.zero >= 1) * rates.of_optimizer(group.role) for group in groups)),
     }
+
+
+def whole(size: float) -> int:
+    """Rounded up; a whole number as it came."""
+    return size if isinstance(size, int) else math.ceil(size)
 
 
 def gathered(spec: DecoderSpec, split: Split, rates: Rates) -> int:
     """What ZeRO puts together while the largest layer runs: its gradients (2 and 3), and its weights (3)."""
     rate = rates.gradients * (split.zero >= 2) + rates.weights * (split.zero >= 3)
     largest = max(sum(layer_roles(layer).values()) for layer, _ in spec.layer_kinds)
-    return math.ceil(largest * rate) if split.dp > 1 else 0
+    return whole(largest * rate) if split.dp > 1 else 0

@@ -72,6 +72,7 @@ class Kept:
 def counted(decoder: Decoder, batch: int, length: int) -> int:
     """Bytes of the distinct storages that autograd keeps after a training pass, parameters and fixed tables apart."""
     ids = torch.randint(decoder.spec.vocab_size, (batch, length + 1), generator=torch.Generator().manual_seed(0))
+    ids = ids.to(decoder.embedding.weight.device)
     found: list[weakref.ref[Kept]] = []
 
     def pack(tensor: Tensor) -> Kept:
@@ -101,6 +102,14 @@ def test_what_is_kept_is_what_torch_keeps(name: str, backend: str, dtype: str) -
     decoder = build(spec, dtype=dtype)
     for decoder.recompute in RECOMPUTE:
         assert on_paper(spec, Training(2, 40, dtype, recompute=decoder.recompute)) == counted(decoder, 2, 40)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["gpt2-like", "llama-like", "parallel", "mixture"])
+def test_what_is_kept_on_cuda_is_what_torch_keeps_there(name: str) -> None:
+    spec = resolve(MODEL | COMPOSITIONS[name]).spec
+    found = counted(build(spec, "cuda", "bf16"), 2, 40)
+    assert on_paper(spec, Training(2, 40, "bf16", "cuda")) == pytest.approx(found, rel=0.05)
 
 
 @given(

@@ -185,7 +185,7 @@ def test_kv_heads_are_copied_where_devices_outnumber_them() -> None:
 @pytest.mark.parametrize(
     ("split", "words"),
     [
-        ({"tp": 3}, "tp: 3 devices cannot share 32 heads; valid: 1, 2, 4, 8, 16, 32"),
+        ({"tp": 3}, "tp: 3 does not divide n_heads = 32; valid: 1, 2, 4, 8, 16, 32"),
         ({"pp": 5}, "pp: 5 does not divide n_layers = 32; valid: 1, 2, 4, 8, 16, 32"),
         ({"ep": 2}, "ep: llama-3-8b has no routed experts to share; valid: 1"),
         ({"tp": 2, "sequence": True}, "tp: 2 does not divide context = 7; valid: 1"),
