@@ -45,7 +45,7 @@ class Attention(Spec):
 
     @property
     def kv_width(self) -> int:
-        """Key features, and value features, all heads together."""
+        """Key features, and value features, as attention reads them in a prefill: all heads together."""
         raise NotImplementedError
 
     @property
@@ -294,6 +294,10 @@ class LatentAttention(Attention):
     @property
     def q_width(self) -> int:
         return self.n_heads * self.qk_dim
+
+    @property
+    def kv_width(self) -> int:
+        return self.n_heads * max(self.qk_dim, self.v_dim)
 
     @property
     def rotary_width(self) -> int:
