@@ -138,9 +138,14 @@ def memory(
         int | None, typer.Option("--batch", help="Sequences at once; in training of a micro-batch.")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="Of weights and arithmetic: bf16, fp32; in inference also fp8, int4.")
+        str | None, typer.Option("--dtype", help="Of weights and arithmetic: bf16, fp16, fp32, fp64.")
     ] = None,
-    kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="Of the KV cache: bf16, fp8, int8, int4.")] = None,
+    weights_dtype: Annotated[
+        str | None, typer.Option("--weights-dtype", help="How weights are kept: bf16, fp8, int8, int4.")
+    ] = None,
+    kv_dtype: Annotated[
+        str | None, typer.Option("--kv-dtype", help="How the cache is kept: bf16, fp8, int8, int4.")
+    ] = None,
     optimizer: Annotated[
         str | None, typer.Option("--optimizer", help="Recipe: mixed-16, mixed-18, fp32, adam-8bit, muon, ..")
     ] = None,
@@ -176,6 +181,7 @@ def memory(
             train=train,
             context=asked.workload.prompt if context or typed("workload.prompt", overrides) else None,
             dtype=dtype,
+            weights_dtype=weights_dtype,
             kv_dtype=kv_dtype,
             optimizer=optimizer,
             attention=attention,

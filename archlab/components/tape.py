@@ -120,4 +120,4 @@ class Tape:
     def bytes(self, what: str | None = None, ways: int = 1) -> int:
         """Bytes kept, in all or for one purpose; ways: devices that share the residual stream's."""
         kept = [buffer for buffer, purpose in self.kept.items() if what in (None, purpose)]
-        return sum(-(-buffer.bytes // ways) if buffer.stream else buffer.bytes for buffer in kept)
+        return sum(-(-buffer.bytes // ways) if buffer.stream and ways > 1 else buffer.bytes for buffer in kept)

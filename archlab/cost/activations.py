@@ -39,7 +39,7 @@ def kept(spec: DecoderSpec, training: Training) -> Kept:
 def stage_kept(stage: Stage, training: Training, ways: int = 1) -> Kept:
     """What a device keeps of all micro-batches in flight. ways: devices that share the residual stream's tokens."""
     spec = stage.spec
-    once = [_times(_kept(layer_tape(layer, training), ways), len(indices)) for layer, indices in spec.layer_kinds]
+    once = [_times(_kept(layer_tape(layer, training), ways), count) for layer, count in spec.layer_counts]
     if stage.first:
         once.append(_kept(entry_tape(spec, training), ways))
     held = [_times(part, stage.in_flight) for part in once]
@@ -102,9 +102,7 @@ def worked_again(layers: Sequence[LayerSpec], training: Training) -> int:
     return max(layer_tape(layer, everything).bytes() - layer_tape(layer, training).bytes() for layer in layers)
 
 
-def korthikanti(
-    s: int, b: int, h: int, a: int, *, tp: int = 1, sequence: bool = False, recompute: str = "none"
-) -> float:
+def korthikanti(s: int, b: int, h: int, a: int, tp: int = 1, sequence: bool = False, recompute: str = "none") -> float:
     """Bytes that a layer of GPT keeps in 16 bits, as published: s tokens, b sequences, width h, a heads.
 
     34 s b h + 5 a s^2 b, of which 10 s b h is not divided by `tp` unless the sequence is, and the second term is what

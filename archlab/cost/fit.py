@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable, Iterable
 
 from archlab.components.ffn.spec import FFN, FeedForward, MixtureOfExperts
+from archlab.components.tape import Tape
 from archlab.cost.kv import PAGED, Engine, kv_cache, valid_tp
 from archlab.cost.roofline import ARITHMETIC, Setting
 from archlab.cost.shards import up, weights
@@ -154,7 +155,9 @@ def _middle(ffn: FFN, tp: int) -> int:
         return ffn.experts_per_token * (_middle(ffn.expert, tp) + 2 * ffn.d_model) + shared
     if isinstance(ffn, FeedForward):
         return (ffn.n_up + 1) * up(ffn.d_ff, tp)
-    return up(sum(ffn.widths.values()), tp)
+    tape = Tape(1, 1, "bf16")
+    ffn.on_tape(tape, tape.new(ffn.d_model), 0.0)
+    return up(tape.made // tape.width, tp)
 
 
 def largest(holds: Callable[[int], bool], most: int) -> int:

@@ -30,6 +30,7 @@ from archlab.cost.state import gathered, state
 from archlab.cost.storage import weight_bytes_by_part, weight_storage
 from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.frozen import Frozen, replace
+from archlab.written import named
 
 Parts = dict[str, int]
 """Bytes by part, those that are there."""
@@ -92,16 +93,17 @@ class Serving(Frozen):
 def inference_memory(spec: DecoderSpec, serving: Serving, split: Split = ONE_DEVICE) -> Memory:
     """Bytes at the peak of the prefill. Raises ConfigError where the split does not fit the model."""
     split.check(spec, serving.prompt)
-    stages = [_inference(stage, serving) for stage in split.stages(spec)]
+    stages = [inference_parts(stage, serving) for stage in split.stages(spec)]
     return Memory(stages, split.tp * split.dp)
 
 
-def _inference(stage: Stage, serving: Serving) -> Parts:
+def inference_parts(stage: Stage, serving: Serving) -> Parts:
+    """What a device of this stage holds."""
     spec, tape = stage.spec, serving.tape()
     weights = weight_bytes_by_part(spec, weight_storage(serving.weights))
     layers = [replace(layer, dropout=layer.dropout.off) for layer, _ in spec.layer_kinds]
     return _present(
-        weights=sum(size for part, size in weights.items() if stage.has(part)),
+        weights=sum(named(size, f"{part}_weights") for part, size in weights.items() if size and stage.has(part)),
         cache=kv_cache(spec, serving.batch, serving.length, serving.cache).required,
         tables=table_elements(spec, serving.length) * tape.wide,
         logits=serving.batch * spec.head.width * (tape.width + tape.wide) if stage.last else 0,
@@ -116,11 +118,12 @@ def training_memory(spec: DecoderSpec, training: Training, recipe: Recipe, split
     """
     split.check(spec, training.length)
     rates = recipe.rates(training.dtype)
-    stages = [_training(stage, training, rates, split) for stage in split.stages(spec)]
+    stages = [training_parts(stage, training, rates, split) for stage in split.stages(spec)]
     return Memory(stages, split.tp * split.dp)
 
 
-def _training(stage: Stage, training: Training, rates: Rates, split: Split) -> Parts:
+def training_parts(stage: Stage, training: Training, rates: Rates, split: Split) -> Parts:
+    """What a device of this stage holds."""
     spec, tape = stage.spec, training.tape()
     outputs = output_rows(stage, training) * spec.head.width
     logits, loss = outputs * tape.width, LOSS_COPIES * outputs * tape.wide
@@ -131,7 +134,7 @@ def _training(stage: Stage, training: Training, rates: Rates, split: Split) -> P
         activations=sum(size for purpose, size in kept.items() if purpose != "loss"),
         logits=logits,
         loss=loss,
-        working=max(0, sum(working(stage, training, rates, split).values()) - logits - loss),
+        working=max(0, sum(working(stage, training, rates, split).values()) - named(logits + loss, "logits_and_loss")),
     )
 
 
@@ -146,12 +149,13 @@ def working(stage: Stage, training: Training, rates: Rates, split: Split) -> Par
     """What the backward pass needs while it goes through the layers, by name."""
     spec, layers = stage.spec, [layer for layer, _ in stage.spec.layer_kinds]
     tied = spec.head.tied and stage.first and stage.last  # one gradient from the head, and one from the lookup
-    return _present(
+    parts = _present(
         largest_layer=running(layers, replace(training, recompute="none")),
         worked_again=worked_again(layers, training),
         second_gradient=spec.vocab_size * spec.d_model * training.tape().width if tied else 0,
         gathered=gathered(spec, split, rates),
     )
+    return {name: named(size, name) for name, size in parts.items()}
 
 
 def _present(**parts: int) -> Parts:

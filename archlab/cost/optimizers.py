@@ -11,33 +11,42 @@ from archlab.units import DTYPE_BYTES, dtype_bytes
 OWN = None
 """As many bytes as the dtype of the arithmetic has."""
 
-EIGHT_BIT = 1 + 4 / 256
-"""A moment in 8 bits: a byte, and a float32 scale for each block of 256 (bitsandbytes)."""
+BLOCK = 256
+"""Elements that share the float32 scale of a moment kept in 8 bits (bitsandbytes, blockwise)."""
 
-Bytes = float | None
+Bytes = int | None
 HALF = ("bf16", "fp16")
 
 
 class Rates(Frozen):
     """Bytes a parameter: weight, gradient, and the optimizer's, a master copy among them, by what the parameter is.
 
-    matrices: in the layers. tables: token and position embeddings, and the head. vectors: norms, biases, sinks.
+    matrices: in the layers. tables: token and position embeddings, and the head. vectors: norms, biases, sinks. scales:
+    bytes for each `BLOCK` of matrices and tables, where their moments are kept in 8 bits.
     """
 
-    weights: float
-    gradients: float
-    matrices: float
-    tables: float
-    vectors: float
+    weights: int
+    gradients: int
+    matrices: int
+    tables: int
+    vectors: int
+    scales: int = 0
 
-    def of_optimizer(self, role: str) -> float:
-        """By what the parameter is."""
-        return {"matrices": self.matrices, "tables": self.tables, "vectors": self.vectors}[role]
+    def of_optimizer(self, role: str, count: int) -> int:
+        """What the optimizer keeps of so many parameters of a role."""
+        rates = {"matrices": self.matrices, "tables": self.tables, "vectors": self.vectors}
+        scaled = self.scales and role != "vectors"
+        return rates[role] * count + (self.scales * (count // BLOCK) if scaled else 0)
+
+    @property
+    def optimizer(self) -> float:
+        """Of a matrix, a parameter."""
+        return self.matrices + self.scales / BLOCK if self.scales else self.matrices
 
     @property
     def total(self) -> float:
         """Of a matrix, all together."""
-        return self.weights + self.gradients + self.matrices
+        return self.weights + self.gradients + self.optimizer
 
 
 class Recipe(Frozen):
@@ -56,6 +65,7 @@ class Recipe(Frozen):
     moments: tuple[Bytes, ...] = ()
     tables: tuple[Bytes, ...] | None = None
     vectors: tuple[Bytes, ...] | None = None
+    scales: int = 0
     dtypes: tuple[str, ...] = tuple(DTYPE_BYTES)
 
     def rates(self, dtype: str) -> Rates:
@@ -65,8 +75,10 @@ class Recipe(Frozen):
         own = dtype_bytes(dtype)
         weights, gradients = (own if size is None else size for size in (self.weights, self.gradients))
         moments = [self.moments if sizes is None else sizes for sizes in (None, self.tables, self.vectors)]
-        sums = [self.master + sum(own if size is None else size for size in sizes) for sizes in moments]
-        return Rates(weights, gradients, *sums)
+        matrices, tables, vectors = (
+            self.master + sum(own if size is None else size for size in sizes) for sizes in moments
+        )
+        return Rates(weights, gradients, matrices, tables, vectors, self.scales)
 
 
 MEGATRON = "Megatron Core user guide, distributed optimizer"
@@ -84,12 +96,13 @@ RECIPES: Mapping[str, Recipe] = {
             "adam-8bit",
             "moments in 8 bits, those of vectors in float32",
             "Dettmers et al. 2022; bitsandbytes",
-            moments=(EIGHT_BIT, EIGHT_BIT),
+            moments=(1, 1),
             vectors=(4, 4),
+            scales=4 + 4,
         ),
         Recipe("sgd", "nothing remembered", "torch.optim.SGD"),
         Recipe("sgd-momentum", "momentum in the dtype", "torch.optim.SGD", moments=(OWN,)),
-        Recipe("muon", "momentum of matrices, AdamW for the rest", MUON, 2, 2, 4, (4,), (4, 4), (4, 4), HALF),
+        Recipe("muon", "momentum of matrices, AdamW for the rest", MUON, 2, 2, 4, (4,), (4, 4), (4, 4), dtypes=HALF),
     )
 }
 

@@ -72,7 +72,8 @@ class Split(Frozen):
         held = {id(layer): layer.share(self.tp, self.ep) for layer, _ in spec.layer_kinds}
         layers = [held[id(layer)] for layer in spec.layers]
         position, head = spec.position.share(self.tp), spec.head.share(self.tp)
-        outer = replace(spec, position=position, head=head, vocab_size=-(-spec.vocab_size // self.tp))
+        vocab_size = -(-spec.vocab_size // self.tp) if self.tp > 1 else spec.vocab_size
+        outer = replace(spec, position=position, head=head, vocab_size=vocab_size)
         runs = [tuple(layers[start : start + each]) for start in range(0, spec.n_layers, each)]
         return [Stage(_run(outer, run, index, self.pp), index, self.pp) for index, run in enumerate(runs)]
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 from archlab.cost.optimizers import Rates
 from archlab.cost.parallel import Split, Stage
 from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.frozen import Frozen
+from archlab.written import named
 
 EXPERTS = "experts."
 """How the names of routed experts' tensors start."""
+
+Roles = Counter[tuple[str, bool]]
+"""Parameters by role, those of routed experts apart."""
 
 
 class Held(Frozen):
@@ -29,18 +32,28 @@ class Held(Frozen):
         return -(-self.count // self.ranks) if sharded and self.ranks > 1 else self.count
 
 
+def state(stage: Stage, split: Split, rates: Rates) -> dict[str, int]:
+    """Bytes of the weights, of the gradients and of the optimizer's state on a device."""
+    groups = held(stage, split)
+    return {
+        "weights": sum(rates.weights * group.here(split.zero >= 3) for group in groups),
+        "gradients": sum(rates.gradients * group.here(split.zero >= 2) for group in groups),
+        "optimizer": sum(rates.of_optimizer(group.role, group.here(split.zero >= 1)) for group in groups),
+    }
+
+
 def held(stage: Stage, split: Split) -> list[Held]:
     """The parameters of a device of this stage."""
     counts = outer_roles(stage)
-    for layer, indices in stage.spec.layer_kinds:
+    for layer, times in stage.spec.layer_counts:
         for kind, count in layer_roles(layer).items():
-            counts[kind] += count * len(indices)
+            counts[kind] += count * times
     ranks = {False: split.dp, True: split.dp // split.ep}
-    return [Held(role, count, ranks[routed]) for (role, routed), count in counts.items() if count]
-
-
-Roles = Counter[tuple[str, bool]]
-"""Parameters by role, those of routed experts apart."""
+    return [
+        Held(role, named(count, f"expert_{role}" if routed else role), ranks[routed])
+        for (role, routed), count in counts.items()
+        if count
+    ]
 
 
 def outer_roles(stage: Stage) -> Roles:
@@ -53,18 +66,16 @@ def outer_roles(stage: Stage) -> Roles:
         "lm_head": head.get("weight", 0),
     }
     norms = (spec.block.final_norm + spec.block.embedding_norm) * sum(spec.norm.params(spec.d_model).values())
-    return Counter(
-        {
-            ("tables", False): sum(count for part, count in tables.items() if stage.has(part)),
-            ("vectors", False): norms + (head.get("bias", 0) if stage.has("lm_head") else 0),
-        }
-    )
+    counts: Roles = Counter()
+    counts["tables", False] = sum(count for part, count in tables.items() if stage.has(part))
+    counts["vectors", False] = norms + (head.get("bias", 0) if stage.has("lm_head") else 0)
+    return counts
 
 
 def layer_roles(layer: LayerSpec) -> Roles:
     """Of one layer."""
-    norms = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
-    counts: Roles = Counter({("vectors", False): norms})
+    counts: Roles = Counter()
+    counts["vectors", False] = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
     for choice in (layer.attention, layer.ffn):
         matrices = choice.fan_in()
         for tensor, count in choice.params().items():
@@ -72,23 +83,9 @@ def layer_roles(layer: LayerSpec) -> Roles:
     return counts
 
 
-def state(stage: Stage, split: Split, rates: Rates) -> dict[str, int]:
-    """Bytes of the weights, of the gradients and of the optimizer's state on a device."""
-    groups = held(stage, split)
-    return {
-        "weights": whole(sum(group.here(split.zero >= 3) * rates.weights for group in groups)),
-        "gradients": whole(sum(group.here(split.zero >= 2) * rates.gradients for group in groups)),
-        "optimizer": whole(sum(group.here(split.zero >= 1) * rates.of_optimizer(group.role) for group in groups)),
-    }
-
-
-def whole(size: float) -> int:
-    """Rounded up; a whole number as it came."""
-    return size if isinstance(size, int) else math.ceil(size)
-
-
 def gathered(spec: DecoderSpec, split: Split, rates: Rates) -> int:
     """What ZeRO puts together while the largest layer runs: its gradients (2 and 3), and its weights (3)."""
-    rate = rates.gradients * (split.zero >= 2) + rates.weights * (split.zero >= 3)
+    if split.dp == 1:
+        return 0
     largest = max(sum(layer_roles(layer).values()) for layer, _ in spec.layer_kinds)
-    return whole(largest * rate) if split.dp > 1 else 0
+    return largest * (rates.gradients * (split.zero >= 2) + rates.weights * (split.zero >= 3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from archlab.components.ffn.spec import MixtureOfExperts
@@ -14,17 +14,26 @@ from archlab.cost.parallel import Split, Stage
 from archlab.cost.params import parameters
 from archlab.cost.state import state
 from archlab.cost.storage import kv_storage, weight_storage
-from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.decoder.spec import DecoderSpec
 from archlab.document import Chart, Column, Document, Explanation, Row, Table
 from archlab.errors import ConfigError
 from archlab.frozen import Frozen, replace
-from archlab.paper.memory_worked import DIVIDED, explained
+from archlab.paper.memory_explained import DIVIDED, explained
 from archlab.request import Request
 from archlab.units import dtype_name, show_bytes, show_count
 
 BACKENDS = ("sdpa", "math")
 POINTS = 12
 """Contexts at which a curve is drawn."""
+
+
+HOW = {
+    "cache": "keys and values of every token that is seen",
+    "activations": "kept for the backward pass, see below",
+    "working": "what the largest layer makes while it runs",
+    "total": "sum of the parts",
+}
+"""In short, where the formula is long; `--explain` has it."""
 
 
 class Asked(Frozen):
@@ -46,9 +55,9 @@ class Asked(Frozen):
         return self.serving
 
     @property
-    def read_from_source(self) -> bool:
-        """Whether what is kept is that of kernels which no test counts."""
-        return self.training is not None and self.training.device == "cuda"
+    def kept_kind(self) -> str:
+        """The kind of what is kept: no test counts what CUDA's kernels keep."""
+        return "estimated" if self.training and self.training.device == "cuda" else "exact"
 
     def memory(self, context: int | None = None) -> Memory:
         """What it takes, perhaps at another context."""
@@ -64,6 +73,7 @@ def document(
     train: bool = False,
     context: int | None = None,
     dtype: str | None = None,
+    weights_dtype: str | None = None,
     kv_dtype: str | None = None,
     optimizer: str | None = None,
     attention: str | None = None,
@@ -72,63 +82,75 @@ def document(
 ) -> Document:
     """What inference takes, or with `train` a training step, at `context` tokens (default: the model's context).
 
-    dtype: of the weights (`fp8`, `int8`, `int4` too in inference); default: the workload's. optimizer: a recipe by
-    name. attention: `sdpa` or `math` for every layer. device: `cpu` or `cuda`, whose kernels are meant. Raises
-    ConfigError; RequestError beyond the positions' end.
+    dtype: of weights and arithmetic (default: the workload's); in inference `fp8`, `int8` or `int4` is that of the
+    weights, as is weights_dtype. kv_dtype: of the cache. optimizer: a recipe by name. attention: `sdpa` or `math` in
+    every layer. device: `cpu` or `cuda`, whose kernels are meant. Raises ConfigError; RequestError beyond the
+    positions' end.
     """
-    asked = _asked(request, train, context, dtype, kv_dtype, optimizer, attention, device, split)
+    spec = with_backend(request.spec, attention)
+    context = spec.context if context is None else context
+    spec.check_length(context)
+    kernels = device or request.run.device.partition(":")[0].replace("auto", "cpu")
+    if train:
+        _refuse({"weights-dtype": weights_dtype, "kv-dtype": kv_dtype}, "is for inference; leave out --train")
+        asked = _trained(request, spec, context, dtype, kernels, optimizer, split)
+    else:
+        of_training = {"zero": split.zero or None, "sequence-parallel": split.sequence or None, "optimizer": optimizer}
+        recompute = {"recompute": request.workload.recompute} if request.workload.recompute != "none" else {}
+        _refuse(of_training | recompute, "is for training; add --train")
+        stored = weights_dtype or dtype or request.workload.weight_dtype
+        asked = _served(request, spec, context, stored, kv_dtype, kernels, split)
+    return _document(request, asked)
+
+
+def _refuse(settings: Mapping[str, Any], problem: str) -> None:
+    """Raise ConfigError for the first of these that is set."""
+    for name, value in settings.items():
+        if value is not None:
+            raise ConfigError(name, problem, value=value)
+
+
+def _trained(
+    request: Request,
+    spec: DecoderSpec,
+    context: int,
+    dtype: str | None,
+    kernels: str,
+    optimizer: str | None,
+    split: Split,
+) -> Asked:
+    workload, name = request.workload, dtype_name(dtype or request.workload.weight_dtype)
+    training = Training(workload.batch, context, name, kernels, workload.recompute)
+    return Asked(spec, split, None, training, recipe_of(optimizer, name))
+
+
+def _served(
+    request: Request,
+    spec: DecoderSpec,
+    context: int,
+    weights_dtype: str,
+    kv_dtype: str | None,
+    kernels: str,
+    split: Split,
+) -> Asked:
+    workload, weights = request.workload, weight_storage(weights_dtype)
+    cache = kv_storage(kv_dtype or workload.kv_dtype or (weights.name if weights.plain else "bf16"), "kv-dtype")
+    return Asked(spec, split, Serving(workload.batch, context, context, weights.name, cache.name, kernels), None, None)
+
+
+def _document(request: Request, asked: Asked) -> Document:
     memory = asked.memory()
     worked = explained(asked, memory)
     return Document(
         command="memory",
         model=asked.spec.name,
         verdict=_verdict(asked, memory),
-        tables=[_parts(asked, memory, worked), *(_of_training(asked, memory) if train else ())],
+        tables=[_parts(asked, memory, worked), *(_of_training(asked, memory) if asked.training else ())],
         assumptions=_assumptions(asked),
         charts=[_chart(asked)],
-        notes=[*request.notes, *_notes(asked, memory)],
+        notes=[*request.notes, *_notes(asked)],
         explanations=list(worked.values()),
     )
-
-
-def _asked(
-    request: Request,
-    train: bool,
-    context: int | None,
-    dtype: str | None,
-    kv_dtype: str | None,
-    optimizer: str | None,
-    attention: str | None,
-    device: str | None,
-    split: Split,
-) -> Asked:
-    spec, workload = with_backend(request.spec, attention), request.workload
-    context = spec.context if context is None else context
-    spec.check_length(context)
-    kind = device or request.run.device.partition(":")[0].replace("auto", "cpu")
-    weights, cache = dtype or workload.weight_dtype, kv_dtype or workload.kv_dtype
-    if train:
-        if cache is not None:
-            raise ConfigError("kv-dtype", "training keeps no KV cache", value=cache)
-        training = Training(workload.batch, context, dtype_name(weights), kind, workload.recompute)
-        return Asked(spec, split, None, training, recipe_of(optimizer, training.dtype))
-    _check_inference(optimizer, workload.recompute, split)
-    stored = weight_storage(weights)
-    cache = cache or (stored.name if stored.plain else "bf16")
-    serving = Serving(workload.batch, context, context, stored.name, kv_storage(cache, "kv-dtype").name, kind)
-    return Asked(spec, split, serving, None, None)
-
-
-def _check_inference(optimizer: str | None, recompute: str, split: Split) -> None:
-    """Raise ConfigError for what only training has."""
-    for name, value, default in (
-        ("optimizer", optimizer, None),
-        ("recompute", recompute, "none"),
-        ("zero", split.zero, 0),
-        ("sequence-parallel", split.sequence, False),
-    ):
-        if value != default:
-            raise ConfigError(name, "is for training; add --train", value=value)
 
 
 def with_backend(spec: DecoderSpec, backend: str | None) -> DecoderSpec:
@@ -162,14 +184,14 @@ def _parts(asked: Asked, memory: Memory, worked: Mapping[str, Explanation]) -> T
         *((Column("divided_by"),) if many else ()),
         Column("how"),
     )
-    rows = [_part_row(asked, memory, made) for made in worked.values()]
+    rows = [_part_row(asked, memory, worked[part]) for part in (*memory.parts, "total")]
     return Table("memory", "Training step" if asked.training else "Inference", columns, rows, _work(asked))
 
 
 def _part_row(asked: Asked, memory: Memory, made: Explanation) -> Row:
     sizes = memory.parts | {"total": memory.total}
     row: dict[str, Any] = {"part": made.figure, "per_device": sizes[made.figure], "kind": made.kind}
-    row |= {"share": 100 * sizes[made.figure] / memory.total, "how": made.formula}
+    row |= {"share": 100 * sizes[made.figure] / memory.total, "how": HOW.get(made.figure, made.formula)}
     if asked.split.devices > 1:
         parts = memory.names if made.figure == "total" else [made.figure]
         row |= {"all_devices": sum(map(memory.everywhere, parts)), "divided_by": DIVIDED.get(made.figure)}
@@ -184,78 +206,59 @@ def _work(asked: Asked) -> str:
 
 
 def _of_training(asked: Asked, memory: Memory) -> Iterator[Table]:
-    training, recipe = asked.training, asked.recipe
-    assert training is not None
-    assert recipe is not None
+    """What is kept, what recompute would change, and what other recipes would take."""
+    assert asked.training is not None
     stage = asked.split.stages(asked.spec)[memory.fullest]
-    yield _kept_table(stage, training, asked.split)
-    yield _recompute_table(asked, memory.fullest, training)
-    yield _recipe_table(stage, training, asked.split)
+    yield _kept_table(asked, stage, asked.training)
+    yield _recompute_table(asked, asked.training, memory.fullest)
+    yield _recipe_table(stage, asked.training, asked.split)
 
 
-def _kept_table(stage: Stage, training: Training, split: Split) -> Table:
-    kept = stage_kept(stage, training, split.ways)
-    kind = "exact" if training.device == "cpu" else "estimated"
+def _kept_table(asked: Asked, stage: Stage, training: Training) -> Table:
+    kept = stage_kept(stage, training, asked.split.ways)
     total, tokens = sum(kept.values()), training.batch * training.length
     columns = (
         Column("kept_for"),
-        Column("bytes", "B", kind, "distinct tensors that autograd keeps, parameters and fixed tables apart"),
-        Column("per_token", "B", kind, "over the tokens of a micro-batch"),
-        Column("share", "%", kind, "of what is kept"),
+        Column("bytes", "B", asked.kept_kind, "distinct tensors that autograd keeps, parameters and tables apart"),
+        Column("per_token", "B", asked.kept_kind, "over the tokens of a micro-batch"),
+        Column("share", "%", asked.kept_kind, "of what is kept"),
         Column("what"),
     )
-    rows = [
-        {"kept_for": name, "bytes": size, "per_token": size / tokens, "share": 100 * size / total, "what": KEPT[name]}
-        for name, size in kept.items()
-    ]
-    whole = {"kept_for": "total", "bytes": total, "per_token": total / tokens, "share": 100.0}
+    rows: list[Row] = []
+    for name, size in (kept | {"total": total}).items():
+        of_it = {"per_token": size / tokens, "share": 100 * size / total}
+        rows.append({"kept_for": name, "bytes": size, **of_it, "what": KEPT.get(name)})
     source = "as torch's saved-tensor hooks count" if training.device == "cpu" else "read from torch's source"
-    return Table("kept", "Kept for the backward pass", columns, [*rows, whole], f"per device, {source}")
+    return Table("kept", "Kept for the backward pass", columns, rows, f"per device, {source}")
 
 
-def _recompute_table(asked: Asked, index: int, training: Training) -> Table:
-    """What is kept under each choice, for both ways to attend; the published formula beside them."""
-    kind = "exact" if training.device == "cpu" else "estimated"
+def _recompute_table(asked: Asked, training: Training, index: int) -> Table:
+    """What is kept under each choice, with either way to attend; the published formula beside them."""
     stages = {backend: asked.split.stages(with_backend(asked.spec, backend))[index] for backend in BACKENDS}
     columns = (
         Column("recompute"),
-        *(Column(backend, "B", kind, f"kept with {backend} attention where a layer has it") for backend in BACKENDS),
+        *(Column(backend, "B", asked.kept_kind, f"with {backend} attention, the loss apart") for backend in BACKENDS),
         Column("published", "B", "exact", "34 s b h + 5 a s^2 b a layer of GPT in 16 bits: Korthikanti et al. 2022"),
     )
-    rows = [
-        {
-            "recompute": what,
-            **{backend: _activations(stage, training, what, asked.split) for backend, stage in stages.items()},
-        }
-        | {"published": _published(stages["sdpa"], asked, training, what)}
-        for what in RECOMPUTE
-    ]
-    return Table("recompute", "Recompute", columns, rows, "per device, activations without the loss")
+    rows = []
+    for what in RECOMPUTE:
+        choice = replace(training, recompute=what)
+        found = {backend: _activations(stage, choice, asked.split) for backend, stage in stages.items()}
+        rows.append({"recompute": what, **found, "published": _published(stages["sdpa"], choice, asked.split)})
+    return Table("recompute", "Recompute", columns, rows, "activations per device, the loss apart")
 
 
-def _activations(stage: Stage, training: Training, recompute: str, split: Split) -> int:
-    kept = stage_kept(stage, replace(training, recompute=recompute), split.ways)
+def _activations(stage: Stage, training: Training, split: Split) -> int:
+    kept = stage_kept(stage, training, split.ways)
     return sum(size for purpose, size in kept.items() if purpose != "loss")
 
 
-def _published(stage: Stage, asked: Asked, training: Training, recompute: str) -> int:
+def _published(stage: Stage, training: Training, split: Split) -> int:
     """Of a GPT with as many layers, heads and features."""
-    split = asked.split
-    layers: Sequence[tuple[LayerSpec, tuple[int, ...]]] = stage.spec.layer_kinds
-    each = (
-        len(indices)
-        * korthikanti(
-            training.length,
-            training.batch,
-            layer.attention.d_model,
-            layer.attention.n_heads * split.tp,
-            tp=split.tp,
-            sequence=split.sequence,
-            recompute=recompute,
-        )
-        for layer, indices in layers
-    )
-    return round(stage.in_flight * sum(each))
+    s, b, how, total = training.length, training.batch, (split.tp, split.sequence, training.recompute), 0.0
+    for layer, count in stage.spec.layer_counts:
+        total += count * korthikanti(s, b, layer.attention.d_model, layer.attention.n_heads * split.tp, *how)
+    return round(stage.in_flight * total)
 
 
 def _recipe_table(stage: Stage, training: Training, split: Split) -> Table:
@@ -280,7 +283,7 @@ def _recipe_row(recipe: Recipe, stage: Stage, training: Training, split: Split) 
         "recipe": recipe.name,
         "weights": rates.weights,
         "gradients": rates.gradients,
-        "optimizer": rates.matrices,
+        "optimizer": rates.optimizer,
         "total": rates.total,
         "per_device": sum(state(stage, split, rates).values()),
         "about": recipe.about if dtype == training.dtype else f"{recipe.about} ({dtype})",
@@ -308,7 +311,7 @@ def _assumptions(asked: Asked) -> Mapping[str, Any]:
     return {"prefill": "whole prompt at once", **common, **{s.name: s.about for s in storage if not s.plain}}
 
 
-def _notes(asked: Asked, memory: Memory) -> Iterator[str]:
+def _notes(asked: Asked) -> Iterator[str]:
     spec, split = asked.spec, asked.split
     if asked.context > spec.context:
         yield f"{asked.context:,} tokens are beyond the model's context of {spec.context:,}"

@@ -18,11 +18,11 @@ def test_training_on_many_devices(shell):
     assert rows["weights"]["all_devices"] == 8 * rows["weights"]["per_device"]
     assert rows["optimizer"]["per_device"] == pytest.approx(12 * 8_030_261_248 / 8, rel=1e-3)
     assert (made["assumptions"]["recompute"], made["assumptions"]["kernels"]) == ("selective", "cuda")
-    assert made["explanations"]["gradients"]["formula"] == "parameters / dp x 4 B"
+    assert made["explanations"]["gradients"]["formula"] == "tables + vectors + matrices"  # 4 B, a quarter of them
 
 
 def test_inference_on_the_terminal(shell):
-    answer = shell("memory", "llama-3-8b", "--dtype", "int4", "--kv-dtype", "fp8")
+    answer = shell("memory", "llama-3-8b", "--weights-dtype", "int4", "--kv-dtype", "fp8")
     assert answer.code == 0, answer.err
     for shown in ("for inference on one device", "batch 1 x 8,192 tokens, weights int4, cache fp8", "512.00 MiB"):
         assert shown in answer.out
@@ -40,8 +40,8 @@ def test_overrides_and_a_yaml(shell):
 def test_explain_gives_the_formula_with_the_numbers(shell):
     answer = shell("memory", "gpt2", "--train", "--context", "512", "--explain", "logits")
     assert answer.code == 0, answer.err
-    assert "rows x outputs x 2 B" in answer.out
-    assert "512 x 50,257 x 2 B = 51,463,168 B" in answer.out
+    assert "2 batch context vocab_size" in answer.out
+    assert "2 x 1 x 512 x 50,257 = 51,463,168" in answer.out
     assert "Recipes" not in answer.out
 
 

@@ -11,8 +11,9 @@ from strategies import CONTEXT, specs
 
 import archlab
 from archlab.components.tape import RECOMPUTE
+from archlab.cost import shards
 from archlab.cost.activations import Training, kept, korthikanti, stage_kept
-from archlab.cost.kv import kv_cache
+from archlab.cost.kv import kv_cache, valid_tp
 from archlab.cost.memory import Memory, Serving, inference_memory, training_memory
 from archlab.cost.optimizers import RECIPES
 from archlab.cost.parallel import Split
@@ -172,6 +173,17 @@ def test_a_tied_head_on_a_stage_of_its_own_is_a_copy() -> None:
     embedding = 50257 * 768
     memory = training_memory(spec, Training(1, 64), RECIPES["mixed-16"], Split(pp=2))
     assert memory.everywhere("weights") == 2 * (archlab.parameters(spec).total + embedding)
+
+
+@pytest.mark.parametrize("weights", ["bf16", "int4"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "gemma-2-2b", "mixtral-8x7b", "deepseek-v3", "falcon-7b"])
+def test_a_device_holds_what_serving_costs_say(name: str, weights: str) -> None:
+    """cost/shards.py counts by tensor; here a device's share is a model of its own."""
+    spec = archlab.load(name)
+    for tp in set(valid_tp(spec)) & {1, 2, 4}:
+        held = inference_memory(spec, Serving(1, 16, 16, weights), Split(tp=tp)).parts["weights"]
+        total = shards.weights(spec, weight_storage(weights), tp).total
+        assert held == pytest.approx(total, rel=1e-3 if weights == "int4" else 0)  # a share of a group has its scales
 
 
 def test_kv_heads_are_copied_where_devices_outnumber_them() -> None:

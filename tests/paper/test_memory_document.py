@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import CONTEXT, specs
+from worked import evaluate
 
 import archlab
 from archlab.components.tape import RECOMPUTE
@@ -50,7 +49,7 @@ def test_inference_by_part() -> None:
 
 
 def test_the_cache_has_a_dtype_of_its_own() -> None:
-    found = table(asked("llama-3-8b", {"batch": 4}, context=4096, dtype="int4", kv_dtype="fp8"))
+    found = table(asked("llama-3-8b", {"batch": 4}, context=4096, weights_dtype="int4", kv_dtype="fp8"))
     assert found["cache"]["per_device"] == kv_cache(archlab.load("llama-3-8b"), 4, 4096, "fp8").required
     assert 4 * GIB < found["weights"]["per_device"] < 6 * GIB
     caches = [table(asked("gqa", dtype=dtype))["cache"]["per_device"] for dtype in ("bf16", "int4")]
@@ -150,19 +149,25 @@ def test_explanations_come_to_their_figures(
     asked_for = {"train": trained is not None, "optimizer": optimizer, "dtype": dtype, "context": CONTEXT}
     made = document(replace(ROOT, spec=spec, workload=workload), **asked_for, split=split)
     sizes = {name: row["per_device"] for name, row in table(made).items()}
-    assert {why.figure for why in made.explanations} == set(sizes)
+    sizes |= {f"kept.{name}": row["bytes"] for name, row in table(made, "kept", "kept_for").items()} if trained else {}
+    assert {why.figure for why in made.explanations} == sizes.keys() - {"kept.total"}
     for why in made.explanations:
         numbers, _, result = why.worked.rpartition(" = ")
-        assert result == f"{sizes[why.figure]:,} B"
-        assert computed(numbers or result) == sizes[why.figure]
+        assert evaluate(numbers or result) == evaluate(result) == sizes[why.figure], why
 
 
-def computed(text: str) -> int:
-    """`2 x (3 x 1,024 B + 7 B)` as its number, rounded up."""
-    plain = text.replace(",", "").replace(" B", "").replace(" x ", "*")
-    assert re.fullmatch(r"[\d.+\-*() ]+", plain), text
-    value = Fraction(eval(re.sub(r"[\d.]+", lambda number: f"Fraction('{number[0]}')", plain), {"Fraction": Fraction}))
-    return -int(-value // 1)
+def test_formulas_are_those_of_the_modules() -> None:
+    """With a d_ff of 4 d_model, and heads that are d_model wide together, the 34 s b h of Korthikanti et al. 2022."""
+    made = {why.figure: why.formula for why in asked("gpt2", train=True, device="cuda").explanations}
+    each, heads = "batch context", "n_heads head_dim"
+    assert made["logits"] == f"2 {each} vocab_size"
+    assert made["kept.ffn"] == f"2 n_layers {each} d_ff"
+    assert made["kept.dropout"] == f"2 n_layers {each} d_model + {each} d_model"
+    norms = f"n_layers (4 {each} d_model + 16 {each})"
+    assert made["kept.norms"] == f"{norms} + 2 {each} d_model + 8 {each}"
+    qkv, result, log_sums = f"2 {each} ({heads} + 2 n_kv_heads head_dim)", f"2 {each} {heads}", f"4 {each} n_heads"
+    assert made["kept.attention"] == f"n_layers ({qkv} + {result} + {log_sums})"
+    assert made["kept.inputs"] == f"n_layers (4 {each} d_model + 2 {each} d_ff) + 2 {each} d_model"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +179,8 @@ def computed(text: str) -> int:
         ({"train": True, "optimizer": "mixed16"}, "optimizer: no recipe 'mixed16'; did you mean mixed-16?"),
         ({"train": True, "optimizer": "mixed-16", "dtype": "fp32"}, "dtype: mixed-16 is not for fp32"),
         ({"train": True, "dtype": "int4"}, "dtype: 'int4' is no dtype"),
-        ({"train": True, "kv_dtype": "bf16"}, "kv-dtype: training keeps no KV cache"),
+        ({"train": True, "kv_dtype": "bf16"}, "kv-dtype: is for inference"),
+        ({"train": True, "weights_dtype": "int4"}, "weights-dtype: is for inference"),
         ({"dtype": "int5"}, "dtype: 'int5' is nothing that weights are kept in"),
         ({"attention": "flash"}, "attention: 'flash' is not one of its values; valid: sdpa, math"),
         ({"device": "tpu"}, "device: no device 'tpu'; did you mean cpu?; valid: cpu, cuda"),

@@ -49,8 +49,7 @@ def grouped(spec: GroupedAttention, tape: Tape, x: Activation, step: Pass) -> Ac
         tape.keep("attention", q, k, v)
         q, k, v = (tape.like(t) for t in (q, k, v))
     if spec.qk_norm in ("head", "per_head"):
-        own = spec.qk_norm == "per_head"
-        q, k = (spec.head_norm.on_tape(tape, t, n, own) for t, n in ((q, spec.n_heads), (k, spec.n_kv_heads)))
+        q, k = (_normed(spec, tape, t, n) for t, n in ((q, spec.n_heads), (k, spec.n_kv_heads)))
     if step.turned:
         q, k = (_turned(tape, t, n * step.turned) for t, n in ((q, spec.n_heads), (k, spec.n_kv_heads)))
     explicit, width = spec.backend_used == "math", spec.head_dim
@@ -65,6 +64,13 @@ def _projected(spec: GroupedAttention, tape: Tape, x: Activation) -> list[Activa
         together = tape.linear(x, sum(widths))
         return [together.view(width) for width in widths]
     return [tape.linear(x, width) for width in widths]
+
+
+def _normed(spec: GroupedAttention, tape: Tape, x: Activation, heads: int) -> Activation:
+    """x, each head of it normalised."""
+    rows = x.view(spec.head_dim, tape.tokens * heads)
+    normed = spec.head_norm.on_tape(tape, rows, heads if spec.qk_norm == "per_head" else None)
+    return normed.view(heads * spec.head_dim, tape.tokens)
 
 
 def _turned(tape: Tape, x: Activation, features: int) -> Activation:

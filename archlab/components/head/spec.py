@@ -85,7 +85,7 @@ class LanguageHead(Head):
 
     def share(self, tp: int) -> Self:
         """Each device has as many tokens, the vocabulary padded up to a multiple of `tp`."""
-        return replace(self, vocab_size=-(-self.vocab_size // tp))
+        return replace(self, vocab_size=-(-self.vocab_size // tp)) if tp > 1 else self
 
 
 class TaskHead(Head):

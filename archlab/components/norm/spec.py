@@ -17,8 +17,8 @@ class Norm(Spec):
         """Parameters of one norm over `width` features, by tensor."""
         return {}
 
-    def on_tape(self, tape: Tape, x: Activation, groups: int = 1, by_group: bool = False) -> Activation:
-        """The norm of x, of each of `groups` equal parts of its features; by_group: these have weights of their own."""
+    def on_tape(self, tape: Tape, x: Activation, heads: int | None = None) -> Activation:
+        """The norm of each row of x; heads: rows are those of so many heads in turn, each with weights of its own."""
         return x
 
 
@@ -36,12 +36,12 @@ class LayerNorm(Norm):
     def params(self, width: int) -> dict[str, int]:
         return ({"weight": width} if self.weight else {}) | ({"bias": width} if self.bias else {})
 
-    def on_tape(self, tape: Tape, x: Activation, groups: int = 1, by_group: bool = False) -> Activation:
-        wide = tape.cast(x, tape.wide) if by_group else x
-        stats = tape.new(2 * groups, tape.wide if tape.cuda else wide.width, x.rows, x.buffer.stream)
+    def on_tape(self, tape: Tape, x: Activation, heads: int | None = None) -> Activation:
+        wide = x if heads is None else tape.cast(x, tape.wide)
+        stats = tape.new(2, tape.wide if tape.cuda else wide.width, x.rows, x.buffer.stream)
         tape.keep("norms", wide, stats)
         y = tape.like(wide)
-        if by_group and self.weight:
+        if heads is not None and self.weight:
             tape.keep("norms", y)
             y = tape.like(y)
         return tape.cast(y, x.width)
@@ -62,18 +62,18 @@ class RMSNorm(Norm):
     def params(self, width: int) -> dict[str, int]:
         return {"weight": width} if self.weight else {}
 
-    def on_tape(self, tape: Tape, x: Activation, groups: int = 1, by_group: bool = False) -> Activation:
+    def on_tape(self, tape: Tape, x: Activation, heads: int | None = None) -> Activation:
         outside = self.eps_place == "outside"
-        plain = not (by_group or self.unit_offset or outside)
+        plain = heads is None and not (self.unit_offset or outside)
         fused = tape.cuda and plain  # one kernel, which keeps what it read
         wide = x if fused else tape.cast(x, tape.wide)
-        tape.keep("norms", wide, tape.new(groups * (1 + outside), tape.wide, x.rows, x.buffer.stream))
+        tape.keep("norms", wide, tape.new(1 + outside, tape.wide, x.rows, x.buffer.stream))
         y = tape.like(wide)
         if self.weight and not fused:
             tape.keep("norms", y)
             y = tape.like(y)
         if self.weight and not plain:  # the gain, in the dtype of the statistics
-            tape.keep("norms", tape.new(x.features if by_group else x.features // groups, tape.wide, rows=1))
+            tape.keep("norms", tape.new(x.features, tape.wide, rows=heads or 1))
         return tape.cast(y, x.width)
 
 
