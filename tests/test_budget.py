@@ -311,7 +311,7 @@ def test_load_request_and_sweep_take_the_same_keys():
     assert spec.layers[0].ffn.d_ff == 1152
     asked = compose.request("gqa", ["model/attention=mha", "budget.params=39M", "budget.multiple=8"])
     assert asked.spec == spec
-    assert asked.model["ffn"]["d_ff"] == 1152
+    assert asked.config["model"]["ffn"]["d_ff"] == 1152
     assert compose.request("gqa", budget={"params": "39M"}).spec.layers[0].ffn.d_ff == 1408
     variants = {"model/attention": ["mha", "mqa"], "budget.params": ["39M", "20M"], "budget.multiple": [8]}
     points = list(archlab.sweep("gqa", variants))
