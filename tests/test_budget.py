@@ -172,6 +172,13 @@ def test_kv_bytes_per_token_set_the_depth(name, asked, n_layers):
     assert found(compose.preset(name), kv_bytes_per_token=asked, solve="n_layers").answer.value == n_layers
 
 
+def test_a_preset_may_give_any_of_its_figures_as_the_budget():
+    solution = found(compose.preset("gqa"), base="mqa", figure="kv_bytes_per_token", solve="n_layers")
+    assert (solution.asked, solution.answer.value) == (2048, 4)  # 512 B a layer of two KV heads
+    with_active = found(compose.preset("gqa"), base="minimind-moe", figure="params_active", solve="n_layers")
+    assert with_active.asked == 63_936_768
+
+
 def test_kv_bytes_are_of_the_caches_dtype():
     model = compose.preset("llama-3-8b")
     wide = solve(model, (), Budget(kv_bytes_per_token="96KiB", solve="n_layers"), Workload(kv_dtype="fp32"))
