@@ -103,7 +103,7 @@ class Budget(Frozen):
         if self.figure is not None and self.base is None:
             raise ConfigError("figure", "says which figure of budget.base is the budget, and there is no base")
 
-    @property
+    @functools.cached_property
     def is_set(self) -> bool:
         """Whether there is a budget at all."""
         return self.base is not None or any(getattr(self, name) is not None for name in MEASURES)

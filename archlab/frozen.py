@@ -28,14 +28,6 @@ class Field:
     def __init__(self, default: Any, factory: Callable[[], Any] | None, metadata: Mapping[str, Any]) -> None:
         self.default, self.factory, self.metadata = default, factory, metadata
 
-    @property
-    def required(self) -> bool:
-        return self.default is MISSING and self.factory is None
-
-    def value(self) -> Any:
-        """What the field holds where nothing is given."""
-        return self.default if self.factory is None else self.factory()
-
 
 def field(
     *,
@@ -55,6 +47,8 @@ class Frozen:
     """
 
     _fields: ClassVar[dict[str, Field]] = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
+    _factories: ClassVar[dict[str, Callable[[], Any]]] = {}
 
     def __init_subclass__(cls) -> None:
         fields = {name: made for base in reversed(cls.__bases__) for name, made in getattr(base, "_fields", {}).items()}
@@ -65,12 +59,16 @@ class Frozen:
                 if isinstance(given, Field):  # the class shows the default, as a dataclass does
                     delattr(cls, name) if given.default is MISSING else setattr(cls, name, given.default)
         cls._fields = fields
+        cls._factories = {name: made.factory for name, made in fields.items() if made.factory is not None}
+        cls._defaults = {name: made.default for name, made in fields.items() if made.default is not MISSING}
 
     def __init__(self, *values: Any, **named: Any) -> None:
         fields = self._fields
-        named.update(zip(fields, values, strict=False))
+        if values:
+            named.update(zip(fields, values, strict=False))
         if len(named) < len(fields):
-            named = {**{name: made.value() for name, made in fields.items() if not made.required}, **named}
+            made = {name: make() for name, make in self._factories.items() if name not in named}
+            named = {**self._defaults, **made, **named}
         if len(values) > len(fields) or named.keys() != fields.keys():
             raise TypeError(f"{type(self).__name__} has the fields {', '.join(fields)}; given: {', '.join(named)}")
         self.__dict__.update(named)

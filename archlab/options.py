@@ -216,6 +216,11 @@ class Written(str):
         return written
 
 
+NOTHING = Written({})
+BLOCK = (dict, Mapping)
+"""A block of a config, for isinstance: an abstract class alone takes three times as long to ask for."""
+
+
 def read_options(cls: type, raw: Mapping[str, Any], skip: Collection[str] = ()) -> dict[str, Any]:
     """Check `raw` against the options of `cls` but `skip`: unknown keys, types, bounds, missing ones.
 
@@ -267,9 +272,9 @@ class Spec(Frozen):
         return {name: getattr(self, name) for name in options_of(type(self))}
 
 
-def read_plain(cls: type, raw: Mapping[str, Any], prefix: str) -> Any:
+def read_plain(cls: type, raw: Mapping[str, Any] | None, prefix: str) -> Any:
     """A class of options that is no choice (a workload, a bench setting), read and checked."""
-    return _read_plain(cls, Written(raw), prefix)
+    return _read_plain(cls, Written(raw) if raw else NOTHING, prefix)
 
 
 @functools.lru_cache(2**10)

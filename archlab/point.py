@@ -28,7 +28,7 @@ def run_point(
     """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status."""
     request = read_request(config, typed)
     request.check_runs()
-    config = {**config, "model": request.model}  # what a budget led to is what was run
+    config = request.config  # what a budget led to is what is run
     record = _blank(config, overrides)
     record.notes = list(request.dropped)
     record.composition = composition(request.spec)

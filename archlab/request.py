@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from archlab.errors import ConfigError, unknown_key
 from archlab.frozen import Frozen
 from archlab.hardware import Hardware
 from archlab.hardware import read as read_hardware
-from archlab.options import option, options_of, read_plain
+from archlab.options import BLOCK, Written, option, options_of, read_plain
 from archlab.record import Figure
 from archlab.workload import BenchOptions, Workload
 
@@ -41,8 +42,8 @@ GROUPS = {"workload": Workload, "bench": BenchOptions, "budget": Budget}
 class Request(Frozen):
     """A checked request. dropped: what had to be dropped to compose it, a line each.
 
-    model: the config of the model that is asked for, with the size that was solved for where there is a budget; config:
-    all that it was read from. hardware: where it is to run, on paper.
+    config: what it was read from, with the size that was solved for where there is a budget. hardware: where it is to
+    run, on paper.
     """
 
     spec: DecoderSpec
@@ -51,7 +52,6 @@ class Request(Frozen):
     hardware: Hardware | None
     run: RunOptions
     dropped: list[str]
-    model: Mapping[str, Any]
     config: Mapping[str, Any]
     budget: Solution | None = None
 
@@ -72,41 +72,51 @@ class Request(Frozen):
 def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Request:
     """Read a composed config. typed: dotted keys that the user set. Raises ConfigError."""
     _check_groups(config)
-    groups = {group: read_plain(options, config.get(group, {}), group) for group, options in GROUPS.items()}
+    groups = {group: read_plain(options, config.get(group), group) for group, options in GROUPS.items()}
     budget = groups.pop("budget")
     own = {key: value for key, value in config.items() if key not in (*GROUPS, "model", "hardware", "hydra")}
-    asked = {
-        **groups,
-        "run": read_plain(RunOptions, own, ""),
-        "hardware": read_hardware(config["hardware"]) if config.get("hardware") is not None else None,
-        "config": config,
-    }
-    on_model = [key for key in typed if key.startswith("model.")]
+    asked = {**groups, "run": read_plain(RunOptions, own, ""), "hardware": _hardware(config.get("hardware"))}
+    on_model, on_budget = _by_group(frozenset(typed))
     if not budget.is_set:
-        _refuse_idle(typed)
+        _refuse_idle(on_budget)
         resolved = resolve(config["model"], on_model)
-        return Request(spec=resolved.spec, dropped=resolved.notes, model=config["model"], **asked)
+        return Request(spec=resolved.spec, dropped=resolved.notes, config=config, budget=None, **asked)
     found = solve(config["model"], on_model, budget, groups["workload"])
-    resolved = found.answer.resolved
-    return Request(spec=resolved.spec, dropped=resolved.notes, model=found.answer.model, budget=found, **asked)
+    resolved, config = found.answer.resolved, {**config, "model": found.answer.model}
+    return Request(spec=resolved.spec, dropped=resolved.notes, config=config, budget=found, **asked)
 
 
 def _check_groups(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a key that nothing knows, for a group that is none, and without a model."""
-    known = ["model", *GROUPS, "hardware"]
-    for key in (key for key in config if key not in (*known, "hydra")):
-        if key not in options_of(RunOptions):
+    known = ("model", *GROUPS, "hardware")
+    for key, value in config.items():
+        if key in known:
+            if not isinstance(value, BLOCK) and (key, value) != ("hardware", None):
+                raise ConfigError(key, f"{value!r} is not a group of settings", value=value)
+        elif key not in options_of(RunOptions) and key != "hydra":
             raise unknown_key(key, [*known, *options_of(RunOptions)])
-    for group in known:
-        if group in config and not isinstance(config[group], Mapping) and (group, config[group]) != ("hardware", None):
-            raise ConfigError(group, f"{config[group]!r} is not a group of settings", value=config[group])
     if "model" not in config:
         raise ConfigError("model", "is required")
 
 
+def _hardware(settings: Mapping[str, Any] | None) -> Hardware | None:
+    return None if settings is None else _read_hardware(Written(settings))
+
+
+@functools.lru_cache(2**10)
+def _read_hardware(settings: Written) -> Hardware:
+    return read_hardware(settings.data)
+
+
+@functools.lru_cache(2**10)
+def _by_group(typed: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """The typed keys of the model, and of the budget."""
+    on_model = frozenset(key for key in typed if key.startswith("model."))
+    return on_model, frozenset(key for key in typed if key.startswith("budget."))
+
+
 def _refuse_idle(typed: Collection[str]) -> None:
     """Raise ConfigError for a setting of a budget that there is not."""
-    idle = sorted(key for key in typed if key.startswith("budget."))
-    if idle:
+    if typed:
         valid = [f"budget.{name}" for name in ("base", *MEASURES)]
-        raise ConfigError(idle[0], "is set, but there is no budget", valid=valid)
+        raise ConfigError(min(typed), "is set, but there is no budget", valid=valid)

@@ -17,6 +17,7 @@ from archlab.decoder.resolve import merge
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, RequestError, nearest
 from archlab.frozen import Frozen
+from archlab.options import BLOCK
 from archlab.overrides import check_key
 from archlab.registry import AXES, choice
 from archlab.request import Request, read_request
@@ -83,9 +84,9 @@ def _checked(key: str, values: Iterable[Any]) -> list[Any]:
 
 def _point(config: Mapping[str, Any], choices: Choices, typed: frozenset[str]) -> Point:
     try:
-        return Point(choices, read_request(varied(config, choices), typed))
+        return Point(choices, read_request(varied(config, choices), typed), None)
     except RequestError as error:
-        return Point(choices, error=error)
+        return Point(choices, None, error)
 
 
 def varied(config: Mapping[str, Any], choices: Choices) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def _put(block: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[st
     name, below = path[0], path[1:]
     held = block.get(name)
     if below:
-        value = _put(held if isinstance(held, Mapping) else {}, below, value)
-    elif isinstance(value, Mapping) and isinstance(held, Mapping):
+        value = _put(held if isinstance(held, BLOCK) else {}, below, value)
+    elif isinstance(value, BLOCK) and isinstance(held, BLOCK):
         value = merge(held, value)
     return {**block, name: value}

@@ -172,6 +172,13 @@ def test_kv_bytes_per_token_set_the_depth(name, asked, n_layers):
     assert found(compose.preset(name), kv_bytes_per_token=asked, solve="n_layers").answer.value == n_layers
 
 
+def test_a_preset_may_give_any_of_its_figures_as_the_budget():
+    solution = found(compose.preset("gqa"), base="mqa", figure="kv_bytes_per_token", solve="n_layers")
+    assert (solution.asked, solution.answer.value) == (2048, 4)  # 512 B a layer of two KV heads
+    with_active = found(compose.preset("gqa"), base="minimind-moe", figure="params_active", solve="n_layers")
+    assert with_active.asked == 63_936_768
+
+
 def test_kv_bytes_are_of_the_caches_dtype():
     model = compose.preset("llama-3-8b")
     wide = solve(model, (), Budget(kv_bytes_per_token="96KiB", solve="n_layers"), Workload(kv_dtype="fp32"))
@@ -311,7 +318,7 @@ def test_load_request_and_sweep_take_the_same_keys():
     assert spec.layers[0].ffn.d_ff == 1152
     asked = compose.request("gqa", ["model/attention=mha", "budget.params=39M", "budget.multiple=8"])
     assert asked.spec == spec
-    assert asked.model["ffn"]["d_ff"] == 1152
+    assert asked.config["model"]["ffn"]["d_ff"] == 1152
     assert compose.request("gqa", budget={"params": "39M"}).spec.layers[0].ffn.d_ff == 1408
     variants = {"model/attention": ["mha", "mqa"], "budget.params": ["39M", "20M"], "budget.multiple": [8]}
     points = list(archlab.sweep("gqa", variants))

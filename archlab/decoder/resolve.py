@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from archlab.components.head.spec import Head
 from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
 from archlab.errors import ConfigError, nearest, unknown_key
 from archlab.frozen import Frozen
-from archlab.options import Option, Written, option, options_of, read_options
+from archlab.options import BLOCK, Option, Written, option, options_of, read_options
 from archlab.registry import AXES, Choice, choice, choices, part_choices
 
 LAYER_AXES = ("norm", "attention", "position", "ffn", "dropout", "block")
@@ -131,6 +132,25 @@ def _known_somewhere(axis: str, key: str) -> bool:
 
 
 @functools.lru_cache(REMEMBERED)
+def _read_layer(blocks: tuple[Written, ...], typed: tuple[frozenset[str], ...], sizes: Sizes) -> Read:
+    """One layer's spec from its blocks, in the order of LAYER_AXES; notes and errors as of `_read`, below the axis."""
+    parts: dict[str, Any] = {}
+    dropped: list[str] = []
+    for axis, block, keys in zip(LAYER_AXES, blocks, typed, strict=True):
+        more: Sizes = (("norm", parts["norm"]),) if axis == "attention" else ()
+        if axis == "position":
+            more = (("n_heads", parts["attention"].n_heads),)
+        try:
+            parts[axis], notes = _read(axis, block, keys, sizes + more)
+            if axis == "position":
+                parts[axis].check_head(parts["attention"].rotary_width)
+        except ConfigError as error:
+            raise error.under(axis) from None
+        dropped += [f"{axis}.{note}" for note in notes]
+    return _layer(**parts), tuple(dropped)
+
+
+@functools.lru_cache(REMEMBERED)
 def _layer(**parts: Any) -> LayerSpec:
     """The layer of these specs; equal ones are the same object, and more are kept than a model may have."""
     return LayerSpec(**parts)
@@ -141,30 +161,37 @@ class _Reader:
     sizes: Sizes
     notes: list[str] = field(default_factory=list)
 
-    def read(self, axis: str, block: Written, path: str, typed: frozenset[str], more: Sizes = ()) -> Any:
-        """The spec of one axis from its config block below `path`; what was dropped is noted."""
+    def layer(self, blocks: Blocks, path: str, typed: TypedOn) -> LayerSpec:
+        """One layer's spec from its blocks below `path`; equal layers come back as the same object."""
+        written = tuple(blocks[axis] for axis in LAYER_AXES)
+        keys = tuple(typed[axis] for axis in LAYER_AXES)
         try:
-            spec, notes = _read(axis, block, typed, self.sizes + more)
+            layer, dropped = _read_layer(written, keys, self.sizes)
         except ConfigError as error:
-            choice(axis, block.data.get("choice"))  # one that there is not is named by its group
-            raise error.under(f"{path}.{axis}") from None
-        if notes:
-            self.notes += [f"dropped {path}.{axis}.{note}" for note in notes]
+            raise _placed(error, path, LAYER_AXES, blocks) from None
+        self._note(path, dropped)
+        spec: LayerSpec = layer
         return spec
 
-    def layer(self, blocks: Blocks, path: str, typed: TypedOn) -> LayerSpec:
-        """One layer's spec; equal layers come back as the same object."""
-        parts: dict[str, Any] = {}
-        for axis in LAYER_AXES:
-            more: Sizes = (("norm", parts["norm"]),) if axis == "attention" else ()
-            if axis == "position":
-                more = (("n_heads", parts["attention"].n_heads),)
-            parts[axis] = self.read(axis, blocks[axis], path, typed[axis], more)
+    def head(self, blocks: Blocks, typed: TypedOn) -> Head:
         try:
-            parts["position"].check_head(parts["attention"].rotary_width)
+            head, dropped = _read("head", blocks["head"], typed["head"], self.sizes)
         except ConfigError as error:
-            raise error.under(f"{path}.position") from None
-        return _layer(**parts)
+            raise _placed(error.under("head"), "model", ("head",), blocks) from None
+        self._note("model.head", dropped)
+        spec: Head = head
+        return spec
+
+    def _note(self, path: str, dropped: tuple[str, ...]) -> None:
+        if dropped:
+            self.notes += [f"dropped {path}.{note}" for note in dropped]
+
+
+def _placed(error: ConfigError, path: str, axes: Iterable[str], blocks: Blocks) -> ConfigError:
+    """The error where it stands; a choice that there is not is named by its group, whatever else is wrong."""
+    for axis in axes:
+        choice(axis, blocks[axis].data.get("choice"))
+    return error.under(path)
 
 
 def _below(name: str, typed: Collection[str]) -> set[str]:
@@ -185,6 +212,12 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
         below = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
         merged[key] = merge(base[key], value) if below else value
     return merged
+
+
+@functools.lru_cache(REMEMBERED)
+def _changed(axis: str, base: Written, change: Written) -> Written:
+    """A layer's block: the model's with what the layer changes."""
+    return Written(merge(_usable(axis, base.data, change.data), change.data))
 
 
 def _usable(axis: str, base: Mapping[str, Any], change: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -216,7 +249,7 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
     reader = _Reader(tuple(sizes.items()))
     typed_on = _typed_on(frozenset(typed))
     base = reader.layer(blocks, "model", typed_on)
-    head = reader.read("head", blocks["head"], "model", typed_on["head"])
+    head = reader.head(blocks, typed_on)
     layers = _layers(reader, options.n_layers, model.get("layers"), base, blocks, typed_on)
     spec = DecoderSpec(
         name=options.name,
@@ -238,12 +271,16 @@ def _split(model: Mapping[str, Any]) -> tuple[Blocks, dict[str, Any]]:
     blocks = {}
     for axis in AXES:
         block = model.get(axis)
-        if isinstance(block, str):
-            raise ConfigError(f"model.{axis}", "is an axis, not a value", value=block, nearest=f"model/{axis}={block}")
-        if not isinstance(block, Mapping):
-            raise ConfigError(f"model.{axis}", "is an axis and needs a choice", valid=choices(axis))
+        if not isinstance(block, BLOCK):
+            raise _no_block(axis, block)
         blocks[axis] = Written(block)
     return blocks, {key: value for key, value in model.items() if key not in AXES and key != "layers"}
+
+
+def _no_block(axis: str, value: Any) -> ConfigError:
+    if isinstance(value, str):
+        return ConfigError(f"model.{axis}", "is an axis, not a value", value=value, nearest=f"model/{axis}={value}")
+    return ConfigError(f"model.{axis}", "is an axis and needs a choice", valid=choices(axis))
 
 
 @functools.lru_cache(REMEMBERED)
@@ -281,7 +318,7 @@ def _layers(
     for index, entry in enumerate(pattern):
         path = f"model.layers[{index}]"
         repeat, changes, typed = _entry(Written(entry), path)
-        changed = {axis: Written(merge(_usable(axis, blocks[axis].data, to), to)) for axis, to in changes.items()}
+        changed = {axis: _changed(axis, blocks[axis], change) for axis, change in changes.items()}
         layer = reader.layer({**blocks, **changed}, path, {**typed_on, **typed})
         if layer.position.embeds and layer.position != base.position:
             problem = f"{layer.position.choice} is added to the input once, for all layers; set it on the model"
@@ -291,7 +328,7 @@ def _layers(
 
 
 @functools.lru_cache(REMEMBERED)
-def _entry(written: Written, path: str) -> tuple[int, Mapping[str, Mapping[str, Any]], TypedOn]:
+def _entry(written: Written, path: str) -> tuple[int, Blocks, TypedOn]:
     """How often a pattern's entry repeats, what it changes by axis, and the keys that it sets there."""
     entry = written.data
     if not isinstance(entry, Mapping):
@@ -305,4 +342,5 @@ def _entry(written: Written, path: str) -> tuple[int, Mapping[str, Mapping[str, 
             raise unknown_key(axis, [*LAYER_AXES, "repeat"]).under(path)
         if not isinstance(block, Mapping):
             raise ConfigError(f"{path}.{axis}", f"{block!r} is not a mapping of options", value=block)
-    return repeat, changes, {axis: frozenset(_keys(block)) for axis, block in changes.items()}
+    typed = {axis: frozenset(_keys(block)) for axis, block in changes.items()}
+    return repeat, {axis: Written(block) for axis, block in changes.items()}, typed
