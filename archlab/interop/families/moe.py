@@ -67,7 +67,8 @@ def qwen2_moe(f: Fields) -> Model:
     }
     window = qwen_window(f)
     until = f.whole("max_window_layers", 28, ge=0)
-    slides = [window is not None and i % 2 == 0 and i < until for i in range(size["n_layers"])]
+    used = f.flag("use_sliding_window", False)
+    slides = [used and i % 2 == 0 and i < until for i in range(size["n_layers"])]
     types = layer_types(f, size, ["sliding_attention" if s else "full_attention" for s in slides])
     return _sparse(f, model, windows(types, window), 5632)
 
@@ -78,7 +79,7 @@ def qwen3_moe(f: Fields) -> Model:
     expert = gated_ffn(activation(f, "silu"), f.whole("moe_intermediate_size", 768))
     model = {
         **_qwen(f, size),
-        "attention": {**heads(f, size, 32, 4, 128), **biases(bias, bias), "qk_norm": "head"},
+        "attention": {**heads(f, size, 32, 4), **biases(bias, bias), "qk_norm": "head"},
         "ffn": mixture(f, expert, 128, 8, normalise=f.flag("norm_topk_prob", False)),
     }
     window = qwen_window(f)
