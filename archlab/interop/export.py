@@ -19,6 +19,7 @@ from archlab.interop.family import Family
 from archlab.interop.fields import fields_of
 from archlab.interop.hub import read_config
 from archlab.interop.reader import Fields
+from archlab.interop.task import fields_of_task
 from archlab.options import Spec
 
 INCIDENTAL = frozenset({"backend", "cache", "rule", "multiple", "p", "rope_length"})
@@ -54,7 +55,8 @@ def _attempt(spec: DecoderSpec, known: Family, layer_types: bool) -> tuple[dict[
         fields = Fields(known_fields)
         known.read(fields)
         asked = {known.spelling.get(k, k): v for k, v in known_fields.items() if k in fields.asked}
-        config = {"architectures": [known.architecture], "model_type": known.model_type, **asked, **NO_TOKENS}
+        task = fields_of_task(spec.head, known.architecture)
+        config = {**task, "model_type": known.model_type, **asked, **NO_TOKENS}
         again = resolve(read_config(config)[1]).spec
     except ConfigError as error:
         return {}, [str(error), *("?" * 100)]  # a refusal is further away than any list of differences

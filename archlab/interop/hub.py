@@ -13,6 +13,10 @@ from archlab.errors import ConfigError, RequestError
 from archlab.frozen import Frozen
 from archlab.interop.families import family
 from archlab.interop.reader import FILE, Fields, find_config, read_json, show
+from archlab.interop.task import head_of
+
+OUTER = ("tie_word_embeddings", "architectures", "num_labels", "id2label")
+"""What the whole model says of its nested language model."""
 
 
 class Imported(Frozen):
@@ -71,21 +75,21 @@ def read_config(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     known = family(raw.get("model_type"))
     fields = Fields(raw)
     model = known.read(fields)
-    fields.finish(known.harmless)
+    model["head"] = head_of(fields, model["head"], known.architecture)
+    fields.finish(known.harmless, model)
     source = raw.get("_name_or_path")
     about = source if isinstance(source, str) and re.fullmatch(r"[\w.-]{1,60}/[\w.-]{1,60}", source) else ""
     return known.model_type, {"name": known.model_type, "about": about, "family": known.model_type, **model}
 
 
 def _text_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model of a config that nests it beside those for images or sound; what is tied is said outside."""
+    """The language model of a config that nests it beside those for images or sound."""
     nested = raw.get("text_config")
     if nested is None:
         return raw
     if not isinstance(nested, dict):
         raise ConfigError("text_config", f"{show(nested)} is not an object")
-    outer = {key: raw[key] for key in ("tie_word_embeddings",) if key in raw}
-    return {**outer, **nested}
+    return {**nested, **{key: raw[key] for key in OUTER if raw.get(key) is not None}}
 
 
 def _name(file: Path) -> str:

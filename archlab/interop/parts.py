@@ -28,7 +28,11 @@ GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "
 
 
 def sizes(f: Fields, d_model: int, n_layers: int, vocab_size: int, context: int) -> Model:
-    """What belongs to the model itself, with the family's defaults."""
+    """What belongs to the model itself, with the family's defaults.
+
+    The first Llama files have max_sequence_length alone; later ones have it beside the field that counts.
+    """
+    context = f.whole("max_sequence_length", context, null=context)
     return {
         "d_model": f.whole("hidden_size", d_model),
         "n_layers": f.layers(n_layers),

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from archlab.decoder.spec import MAX_LAYERS
 from archlab.errors import ConfigError, RequestError
-from archlab.interop.harmless import HARMLESS, OFF
+from archlab.interop.harmless import HARMLESS, OFF, changes_nothing
 
 FILE = "config.json"
 MAX_BYTES = 4 << 20
@@ -35,6 +35,7 @@ ALIASES = {
     "embedding_dropout": ("embd_pdrop", "emb_pdrop"),
     "num_experts": ("num_local_experts", "n_routed_experts"),
     "num_experts_per_tok": ("experts_per_token",),
+    "sliding_window": ("sliding_window_size",),
     "sliding_window_pattern": ("_sliding_window_pattern",),
 }
 """The same field by the names that families and years gave it."""
@@ -207,15 +208,15 @@ class Fields:
         count: int = self.whole("num_hidden_layers", default, le=MAX_LAYERS)
         return count
 
-    def finish(self, harmless: Mapping[str, str] | None = None) -> None:
-        """Raise ConfigError for a field that was not read, could change the architecture and is not off."""
-        known = HARMLESS if harmless is None else {**HARMLESS, **harmless}
+    def finish(self, harmless: Mapping[str, str] = HARMLESS, model: Mapping[str, Any] | None = None) -> None:
+        """Raise ConfigError for a field that was not read and could change the architecture.
+
+        harmless: more fields that cannot. model: what was read, where the fields are those of a whole model.
+        """
         for key, value in self.raw.items():
-            if key in self.asked or key in known:
-                continue
-            if key in OFF and any(value is off or (value == off and type(value) is type(off)) for off in OFF[key]):
-                continue
-            raise unmodelled(key, value, OFF.get(key, ()))
+            known = key in self.asked or key in harmless or key in HARMLESS
+            if not known and not changes_nothing(key, self.raw, model):
+                raise unmodelled(key, value, OFF.get(key, ()))
 
 
 def _is(item: Any, kind: Any) -> bool:

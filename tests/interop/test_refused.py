@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from imported import FACTS, error_of, fact
 
+from archlab.interop.families import family
 from archlab.interop.harmless import HARMLESS
 from archlab.interop.hub import read_config
+from archlab.interop.reader import Fields
 
 LLAMA = fact("llama-3.1-8b")["hf_config"]
 
@@ -24,8 +26,11 @@ def test_an_unknown_field_is_refused_by_name_and_value(name: str) -> None:
 
 @pytest.mark.parametrize("name", FACTS)
 def test_fields_that_cannot_matter_do_not(name: str) -> None:
-    taken = {key: "anything" for key in HARMLESS if key not in ("model_type", "_name_or_path")}
     config = fact(name)["hf_config"]
+    own = Fields(config)
+    family(config["model_type"]).read(own)
+    read = {*own.asked, "model_type", "_name_or_path", "architectures"}
+    taken = dict.fromkeys(HARMLESS.keys() - read, "anything")
     assert read_config({**taken, **config}) == read_config(config)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from imported import DATA, REFERENCES, known_or_skip
+from imported import DATA, REFERENCES
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -27,7 +27,7 @@ GPT2 = DATA / "references" / "gpt2"
 
 
 def decoder_of(folder: Path, **options: Any) -> Decoder:
-    return build(known_or_skip(lambda: load_config(folder).spec), **options)
+    return build(load_config(folder).spec, **options)
 
 
 def tensors_of(decoder: Decoder) -> dict[str, Tensor]:

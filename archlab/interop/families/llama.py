@@ -86,8 +86,9 @@ def qwen(f: Fields, size: Model, attention: Block) -> Model:
 
 def qwen_window(f: Fields) -> int | None:
     """The window, None unless use_sliding_window says that it is used."""
-    window: int | None = f.whole("sliding_window", 4096, null=None, ge=0)
-    return window or None if f.flag("use_sliding_window", False) else None
+    used = f.flag("use_sliding_window", False)
+    window: int | None = f.whole("sliding_window", 4096, null=None, ge=1 if used else 0)
+    return window if used else None
 
 
 def granite(f: Fields) -> Model:
