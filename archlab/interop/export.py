@@ -48,13 +48,13 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
 
 def _attempt(spec: DecoderSpec, known: Family, layer_types: bool) -> tuple[dict[str, Any], list[str]]:
     """A config of this family, and what it gets wrong."""
-    known_fields = fields_of(spec)
+    said = {known.spelling.get(name, name): value for name, value in fields_of(spec).items()}
     if not layer_types:
-        known_fields.pop("layer_types", None)
+        said.pop("layer_types", None)
     try:
-        fields = Fields(known_fields)
+        fields = Fields(said)
         known.read(fields)
-        asked = {known.spelling.get(k, k): v for k, v in known_fields.items() if k in fields.asked}
+        asked = {name: value for name, value in said.items() if name in fields.asked}
         task = fields_of_task(spec.head, known.architecture)
         config = {**task, "model_type": known.model_type, **asked, **NO_TOKENS}
         again = resolve(read_config(config)[1]).spec

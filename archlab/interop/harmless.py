@@ -85,6 +85,7 @@ STATED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     **dict.fromkeys(("use_qk_norm", "qk_layernorm"), _normed),
     "mlp_bias": lambda model: model["ffn"].get("bias", False),
     "alibi": lambda model: model["position"]["choice"] == "alibi",
+    "head_dim": lambda model: model["d_model"] / model["attention"]["n_heads"],
     "ff_factor": lambda model: model["ffn"].get("d_ff", 0) / model["d_model"],
 }
 """Settings that some families read and others have one way or the other: what an archlab model config has of them."""

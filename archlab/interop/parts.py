@@ -124,7 +124,7 @@ def rate(f: Fields, name: str, default: float = 0.0) -> float:
     """A dropout rate; null drops nothing."""
     value: float = f.number(name, default, null=0.0)
     if not 0 <= value < 1:
-        raise ConfigError(f.spelled(name), f"{show(value)} is not a rate from 0 to below 1")
+        raise f.wrong(f.spelled(name), f"{show(value)} is not a rate from 0 to below 1")
     return value
 
 

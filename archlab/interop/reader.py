@@ -28,8 +28,6 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
     "layer_norm_eps": ("layer_norm_epsilon", "norm_epsilon"),
     "hidden_act": ("activation_function", "activation"),
-    "rope_theta": ("rotary_emb_base",),
-    "partial_rotary_factor": ("rotary_pct",),
     "attention_dropout": ("attn_pdrop",),
     "residual_dropout": ("resid_pdrop", "hidden_dropout", "dropout"),
     "embedding_dropout": ("embd_pdrop", "emb_pdrop"),
@@ -101,11 +99,32 @@ class Fields:
     """The settings of one config; each read is typed, and `finish` refuses what nobody read.
 
     A field that is not there gets the family's default. null is refused unless the caller says what it means.
+    where: the name that they stand under, empty for the whole file.
     """
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
-        self.raw = raw
+    def __init__(self, raw: Mapping[str, Any], where: str = "") -> None:
+        self.raw, self.where = raw, where
         self.asked: dict[str, None] = {}
+
+    def path(self, key: str) -> str:
+        """A field's key, after the name that it stands under."""
+        return f"{self.where}.{key}" if self.where else key
+
+    def wrong(self, key: str, problem: str, **more: Any) -> ConfigError:
+        """The refusal of a field's value."""
+        return ConfigError(self.path(key), problem, **more)
+
+    def unmodelled(self, key: str, value: Any, modelled: Sequence[Any] = ()) -> ConfigError:
+        """The refusal of a setting that would change the architecture in a way that archlab does not have."""
+        name = key if key.isidentifier() and len(key) <= 60 else show(key)
+        valid = [show(m) for m in modelled] or None
+        return self.wrong(name, f"I do not model {name} = {show(value)}", value=show(value), valid=valid)
+
+    def instead(self, **values: Any) -> Fields:
+        """These fields with others in place of some; what is read of them counts as read here."""
+        fields = Fields({**self.raw, **values}, self.where)
+        fields.asked = self.asked
+        return fields
 
     def spelled(self, name: str) -> str:
         """The name by which the config has this field: its own, or an alias. Two that disagree are refused."""
@@ -115,7 +134,7 @@ class Fields:
         for other in given[1:]:
             if self.raw[other] != self.raw[given[0]]:
                 problem = f"{show(self.raw[other])} is not {given[0]} = {show(self.raw[given[0]])}; they are one thing"
-                raise ConfigError(other, problem)
+                raise self.wrong(other, problem)
         return given[0] if given else name
 
     def has(self, name: str) -> bool:
@@ -127,13 +146,13 @@ class Fields:
         key = self.spelled(name)
         if key not in self.raw:
             if default is REQUIRED:
-                raise ConfigError(key, "is missing")
+                raise self.wrong(key, "is missing")
             return key, default
         value = self.raw[key]
         if value is not None:
             return key, value
         if null is REQUIRED and default is not None:
-            raise ConfigError(key, "is null")
+            raise self.wrong(key, "is null")
         return key, None if null is REQUIRED else null
 
     def whole(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED, ge: int = 1, le: int = MAX_INT) -> Any:
@@ -142,9 +161,9 @@ class Fields:
         if key not in self.raw or self.raw[key] is None:
             return value
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(key, f"{show(value)} is not a whole number")
+            raise self.wrong(key, f"{show(value)} is not a whole number")
         if not ge <= value <= le:
-            raise ConfigError(key, f"{show(value)} is not from {ge:,} to {le:,}")
+            raise self.wrong(key, f"{show(value)} is not from {ge:,} to {le:,}")
         return value
 
     def number(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED) -> Any:
@@ -153,28 +172,28 @@ class Fields:
         if key not in self.raw or self.raw[key] is None:
             return value
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e30:
-            raise ConfigError(key, f"{show(value)} is not a number that can be used")
+            raise self.wrong(key, f"{show(value)} is not a number that can be used")
         return float(value)
 
     def positive(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED) -> Any:
         """A number above 0."""
         value = self.number(name, default, null)
         if value is not None and value <= 0:
-            raise ConfigError(self.spelled(name), f"{show(value)} is not above 0")
+            raise self.wrong(self.spelled(name), f"{show(value)} is not above 0")
         return value
 
     def flag(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED) -> Any:
         """true or false."""
         key, value = self.get(name, default, null)
         if value is not None and not isinstance(value, bool):
-            raise ConfigError(key, f"{show(value)} is not true or false")
+            raise self.wrong(key, f"{show(value)} is not true or false")
         return value
 
     def word(self, name: str, valid: Sequence[str], default: Any = REQUIRED, null: Any = REQUIRED) -> Any:
         """One of the words that archlab models."""
         key, value = self.get(name, default, null)
         if value is not None and (not isinstance(value, str) or value not in valid):
-            raise ConfigError(key, f"I do not model {key} = {show(value)}", valid=valid)
+            raise self.wrong(key, f"I do not model {key} = {show(value)}", valid=valid)
         return value
 
     def items(self, name: str, kind: Any, length: Any = None) -> Any:
@@ -183,9 +202,9 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, list) or not all(_is(item, kind) for item in value):
-            raise ConfigError(key, f"{show(value)} is not a list of {kind.__name__}")
+            raise self.wrong(key, f"{show(value)} is not a list of {kind.__name__}")
         if length is not None and len(value) != length:
-            raise ConfigError(key, f"has {len(value)} items, not {length}")
+            raise self.wrong(key, f"has {len(value)} items, not {length}")
         return value
 
     def block(self, name: str) -> Fields | None:
@@ -194,14 +213,14 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise ConfigError(key, f"{show(value)} is not an object")
-        return Fields(value)
+            raise self.wrong(key, f"{show(value)} is not an object")
+        return Fields(value, self.path(key))
 
     def only(self, name: str, *modelled: Any) -> None:
         """Read a field of which archlab models just these values; not being there is fine too."""
         key, value = self.get(name, modelled[0], None)
         if key in self.raw and not any(value is m or (value == m and type(value) is type(m)) for m in modelled):
-            raise unmodelled(key, value, modelled)
+            raise self.unmodelled(key, value, modelled)
 
     def layers(self, default: Any) -> int:
         """num_hidden_layers, bounded before anything is made as long as that."""
@@ -216,17 +235,10 @@ class Fields:
         for key, value in self.raw.items():
             known = key in self.asked or key in harmless or key in HARMLESS
             if not known and not changes_nothing(key, self.raw, model):
-                raise unmodelled(key, value, OFF.get(key, ()))
+                raise self.unmodelled(key, value, OFF.get(key, ()))
 
 
 def _is(item: Any, kind: Any) -> bool:
     if isinstance(item, bool):
         return kind is bool
     return isinstance(item, int | float if kind is float else kind) and (kind is str or abs(item) < 1e30)
-
-
-def unmodelled(key: str, value: Any, modelled: Sequence[Any] = ()) -> ConfigError:
-    """The refusal of a setting that would change the architecture in a way that archlab does not have."""
-    name = key if key.isidentifier() and len(key) <= 60 else show(key)
-    valid = [show(m) for m in modelled] or None
-    return ConfigError(name, f"I do not model {name} = {show(value)}", value=show(value), valid=valid)

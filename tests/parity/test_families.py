@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from archlab.cost.params import parameters
+from archlab.errors import ConfigError
 from archlab.interop.export import export
 from archlab.interop.hub import load_config, read_config
 from archlab.model import build
@@ -313,6 +314,23 @@ def test_logits_and_parameters_equal_those_of_transformers(name: str, index: int
     decoder = build(spec, dtype=torch.float64, weights=tmp_path).eval()
     scale = max(1.0, logits.abs().max().item())
     assert (decoder(ids) - logits).abs().max() <= 1e-9 * scale
+
+
+@pytest.mark.parametrize(("name", "index"), NAMED)
+@torch.no_grad()
+def test_heads_of_another_width_are_what_transformers_makes_of_them_or_refused(
+    name: str, index: int, tmp_path: Path
+) -> None:
+    given = {**CASES[name][index], "head_dim": 12}
+    try:
+        spec = resolved({"model_type": name, **given})
+    except ConfigError:
+        return
+    with doubled():
+        model, ids, logits = original(name, given, tmp_path)
+    assert parameters(spec).total == sum(p.numel() for p in model.parameters())
+    ours = build(spec, dtype=torch.float64, weights=tmp_path).eval()(ids)
+    assert (ours - logits).abs().max() <= 1e-9 * max(1.0, logits.abs().max().item())
 
 
 @pytest.mark.parametrize(("name", "index"), NAMED)

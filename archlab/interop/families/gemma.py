@@ -21,7 +21,7 @@ from archlab.interop.parts import (
     sizes,
 )
 from archlab.interop.reader import Fields
-from archlab.interop.rope import layer_types, rope, scaled_rope, windows
+from archlab.interop.rope import layer_types, rope, two_ropes, windows
 
 
 def gemma(f: Fields) -> Model:
@@ -79,27 +79,16 @@ def gemma2(f: Fields) -> Model:
 
 def gemma3(f: Fields) -> Model:
     size = sizes(f, d_model=2304, n_layers=26, vocab_size=262208, context=131072)
+    f.only("attn_logit_softcapping", None)  # transformers keeps it and does not apply it
     model = _later(f, size, None, None)
     model["attention"]["qk_norm"] = "head"
     every = f.whole("sliding_window_pattern", 6)
     default = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(size["n_layers"])]
     types = layer_types(f, size, default)
     slides = windows(types, f.whole("sliding_window", 4096, null=None))
-    model["position"], local = _two_bases(f, size)
+    model["position"], local = two_ropes(f, size, 1e6, 1e4)
     moved: list[dict[str, Block]] = [{"position": local} if kind == "sliding_attention" else {} for kind in types]
     return layered(model, [{**a, **b} for a, b in zip(slides, moved, strict=True)])
-
-
-def _two_bases(f: Fields, size: Model) -> tuple[Block, Block]:
-    """The positions of full layers, and of sliding ones, which are never scaled by the hub's `rope_scaling`."""
-    theta, local = f.number("rope_theta", 1e6), f.number("rope_local_base_freq", 1e4)
-    nested = f.block("rope_parameters") or Fields({})
-    f.only("partial_rotary_factor", 1.0, 1)
-    old = f.block("rope_scaling") or Fields({})
-    full = Fields({**(nested.block("full_attention") or Fields({})).raw, **old.raw})
-    sliding = nested.block("sliding_attention") or Fields({})
-    nested.finish()
-    return scaled_rope(full, f, size, theta), scaled_rope(sliding, f, size, local)
 
 
 SANDWICH = {

@@ -125,9 +125,9 @@ def smollm3(f: Fields) -> Model:
         "block": pre_norm(),
     }
     rotated = _rotated(f, size)
-    window = f.whole("sliding_window", None, null=None) if f.flag("use_sliding_window", False) else None
-    f.spelled("sliding_window")
-    default = ["sliding_attention" if window and not r else "full_attention" for r in rotated]
+    window = f.whole("sliding_window", None, null=None)
+    slide = f.flag("use_sliding_window", False) and window is not None
+    default = ["sliding_attention" if slide and not r else "full_attention" for r in rotated]
     slides = windows(layer_types(f, size, default), window)
     still: list[dict[str, Block]] = [{} if r else {"position": {"choice": "none"}} for r in rotated]
     return layered(model, [{**a, **b} for a, b in zip(still, slides, strict=True)])

@@ -69,9 +69,7 @@ def _dense(f: Fields, act: str, d_ff: int) -> Block:
 def _rope(f: Fields, size: Model, head_dim: int) -> Block:
     if not f.flag("inference_rope_scaling", False):
         return rope(f, size, 1e6)
-    scaled = Fields({**f.raw, "rope_scaling": YARN})
-    scaled.asked = f.asked
-    block = rope(scaled, size, 1e6)
+    block = rope(f.instead(rope_scaling=YARN), size, 1e6)
     if size["context"] <= ORIGINAL:  # nothing to stretch
         return {"choice": "rope", "base": block["base"]}
     return {**block, "beta_slow": _slow_end(block["base"], head_dim)}

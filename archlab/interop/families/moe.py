@@ -25,7 +25,7 @@ from archlab.interop.parts import (
     sizes,
 )
 from archlab.interop.reader import Fields
-from archlab.interop.rope import layer_types, one_window, rope, windows
+from archlab.interop.rope import layer_types, one_window, rope, scaling_of, windows
 
 
 def mixture(f: Fields, expert: Block, n_experts: int, per_token: int, **more: Any) -> Block:
@@ -134,12 +134,10 @@ def gpt_oss(f: Fields) -> Model:
 
 def _gpt_oss_rope(f: Fields, size: Model) -> Block:
     """YaRN by default."""
-    if f.has("rope_scaling") or f.has("rope_parameters"):
+    if scaling_of(f).raw or f.has("rope_parameters"):
         return rope(f, size, 150000.0)
     yarn = {"rope_type": "yarn", "factor": 32.0, "truncate": False, "original_max_position_embeddings": 4096}
-    default = Fields({**f.raw, "rope_parameters": yarn})
-    default.asked = f.asked
-    return rope(default, size, 150000.0)
+    return rope(f.instead(rope_parameters=yarn), size, 150000.0)
 
 
 MIXTRAL_EXPERTS = experts("block_sparse_moe", "gate", "w1", "w3", "w2")
