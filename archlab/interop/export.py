@@ -16,7 +16,7 @@ from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
 from archlab.interop.families import HOME, family
 from archlab.interop.family import Family
-from archlab.interop.fields import fields_of
+from archlab.interop.fields import DEFAULT, fields_of
 from archlab.interop.hub import read_config
 from archlab.interop.reader import Fields
 from archlab.interop.task import fields_of_task
@@ -37,8 +37,8 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
     own = [spec.family] if spec.family in HOME else []
     failed: dict[str, list[str]] = {}
     for name in dict.fromkeys([*own, *HOME]):
-        for layer_types in (False, True):
-            config, wrong = _attempt(spec, family(name), layer_types)
+        for said in _ways(spec):
+            config, wrong = _attempt(spec, family(name), said)
             if not wrong:
                 return config
             failed[name] = min(failed.get(name, wrong), wrong, key=len)
@@ -46,20 +46,27 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
     raise ConfigError("", f"no family's config.json says this model: in {nearest}, {failed[nearest][0]}")
 
 
-def _attempt(spec: DecoderSpec, known: Family, layer_types: bool) -> tuple[dict[str, Any], list[str]]:
+def _ways(spec: DecoderSpec) -> Iterator[dict[str, Any]]:
+    """All that can be said of a spec, what most families take for granted left out at first."""
+    said = fields_of(spec)
+    yield {name: value for name, value in said.items() if name != "layer_types"}
+    yield said
+    if said["rope_scaling"] is None:
+        yield {**said, "rope_scaling": DEFAULT}
+
+
+def _attempt(spec: DecoderSpec, known: Family, said: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A config of this family, and what it gets wrong."""
-    said = {known.spelling.get(name, name): value for name, value in fields_of(spec).items()}
-    if not layer_types:
-        said.pop("layer_types", None)
+    spelled = {known.spelling.get(name, name): value for name, value in said.items()}
     try:
-        fields = Fields(said)
+        fields = Fields(spelled)
         known.read(fields)
-        asked = {name: value for name, value in said.items() if name in fields.asked}
+        asked = {name: value for name, value in spelled.items() if name in fields.asked}
         task = fields_of_task(spec.head, known.architecture)
         config = {**task, "model_type": known.model_type, **asked, **NO_TOKENS}
         again = resolve(read_config(config)[1]).spec
     except ConfigError as error:
-        return {}, [str(error), *("?" * 100)]  # a refusal is further away than any list of differences
+        return {}, [str(error)] * 2  # what else is wrong is not known
     return config, list(differences(spec, again))
 
 

@@ -27,10 +27,11 @@ from archlab.interop.rope import layer_types, rope, two_ropes, windows
 def gemma(f: Fields) -> Model:
     size = sizes(f, d_model=3072, n_layers=28, vocab_size=256000, context=8192)
     # its first files say gelu, and an activation of its own that may be null; the tanh form is what both mean
-    f.only("hidden_activation", "gelu_pytorch_tanh", None)
     act = f.word("hidden_act", tuple(PLAIN), "gelu")
+    act = "gelu_pytorch_tanh" if act == "gelu" else act
+    f.only("hidden_activation", act, None)
     return {
-        **_shared(f, size, "gelu_pytorch_tanh" if act == "gelu" else act, 24576),
+        **_shared(f, size, act, 24576),
         "attention": _attention(f, size, 16, 16),
         "position": rope(f, size),
         "head": head(f, tied=True),
