@@ -11,6 +11,7 @@ from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, RequestError
 from archlab.frozen import Frozen
+from archlab.interop.blame import by_field
 from archlab.interop.families import family
 from archlab.interop.reader import FILE, Fields, find_config, read_json, show
 from archlab.interop.task import head_of
@@ -63,7 +64,7 @@ def load_config(path: str | Path) -> Imported:
     try:
         model_type, model = read_config(raw)
         model["name"] = _name(file)
-        return Imported(file, model_type, model, resolve(model).spec)
+        return Imported(file, model_type, model, spec_of(raw, model))
     except ConfigError as error:
         place = f"{file}: {error.key}" if error.key else str(file)
         raise ConfigError(place, error.problem, value=error.value, valid=error.valid, nearest=error.nearest) from None
@@ -80,6 +81,14 @@ def read_config(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     source = raw.get("_name_or_path")
     about = source if isinstance(source, str) and re.fullmatch(r"[\w.-]{1,60}/[\w.-]{1,60}", source) else ""
     return known.model_type, {"name": known.model_type, "about": about, "family": known.model_type, **model}
+
+
+def spec_of(raw: Mapping[str, Any], model: Mapping[str, Any]) -> DecoderSpec:
+    """The spec of what was read. Raises ConfigError by the field of the file that cannot be."""
+    try:
+        return resolve(model).spec
+    except ConfigError as error:
+        raise by_field(error, _text_model(raw)) from None
 
 
 def _text_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from archlab.interop.family import Family
 from archlab.interop.layout import llama_layout
 from archlab.interop.parts import (
-    PLAIN,
+    GATES,
     Block,
     Model,
     attention_dropout,
     biases,
-    gated_ffn,
     head,
     head_dim_of,
     heads,
     layered,
+    plain_ffn,
     pre_norm,
     rmsnorm,
     score_scale,
@@ -27,7 +27,7 @@ from archlab.interop.rope import layer_types, rope, two_ropes, windows
 def gemma(f: Fields) -> Model:
     size = sizes(f, d_model=3072, n_layers=28, vocab_size=256000, context=8192)
     # its first files say gelu, and an activation of its own that may be null; the tanh form is what both mean
-    act = f.word("hidden_act", tuple(PLAIN), "gelu")
+    act = f.word("hidden_act", tuple(GATES), "gelu")
     act = "gelu_pytorch_tanh" if act == "gelu" else act
     f.only("hidden_activation", act, None)
     return {
@@ -44,7 +44,7 @@ def _shared(f: Fields, size: Model, act: str, d_ff: int) -> Model:
     return {
         **size,
         "norm": rmsnorm(f, 1e-6, unit_offset=True),
-        "ffn": gated_ffn(PLAIN[act], f.whole("intermediate_size", d_ff)),
+        "ffn": plain_ffn(GATES[act], f.whole("intermediate_size", d_ff)),
         "dropout": attention_dropout(f),
     }
 
@@ -56,7 +56,7 @@ def _attention(f: Fields, size: Model, n_heads: int, n_kv_heads: int) -> Block:
 
 def _later(f: Fields, size: Model, score_cap: float | None, logit_cap: float | None) -> Model:
     """What Gemma 2 and 3 share: four norms a layer, a scale of its own, caps."""
-    act = f.word("hidden_activation", tuple(PLAIN), "gelu_pytorch_tanh")
+    act = f.word("hidden_activation", tuple(GATES), "gelu_pytorch_tanh")
     f.only("hidden_act", act, None)
     own = _attention(f, size, 8, 4)
     scale = score_scale(f.positive("query_pre_attn_scalar", 256.0) ** -0.5, head_dim_of(size, own))

@@ -12,14 +12,14 @@ from archlab.interop.parts import (
     MAX_EXPERTS,
     Block,
     Model,
-    activation,
     attention_dropout,
     biases,
     ffn,
-    gated_ffn,
+    gate,
     head,
     heads,
     layered,
+    plain_ffn,
     pre_norm,
     rmsnorm,
     sizes,
@@ -57,7 +57,7 @@ def mixtral(f: Fields) -> Model:
 def qwen2_moe(f: Fields) -> Model:
     size = sizes(f, d_model=2048, n_layers=24, vocab_size=151936, context=32768)
     shared = f.whole("shared_expert_intermediate_size", 5632)
-    expert = gated_ffn(activation(f, "silu"), f.whole("moe_intermediate_size", 1408))
+    expert = plain_ffn(gate(f), f.whole("moe_intermediate_size", 1408))
     model = {
         **_qwen(f, size),
         "attention": {**heads(f, size, 16, 16), **biases(f.flag("qkv_bias", True), False)},
@@ -76,7 +76,7 @@ def qwen2_moe(f: Fields) -> Model:
 def qwen3_moe(f: Fields) -> Model:
     size = sizes(f, d_model=2048, n_layers=24, vocab_size=151936, context=32768)
     bias = f.flag("attention_bias", False)
-    expert = gated_ffn(activation(f, "silu"), f.whole("moe_intermediate_size", 768))
+    expert = plain_ffn(gate(f), f.whole("moe_intermediate_size", 768))
     model = {
         **_qwen(f, size),
         "attention": {**heads(f, size, 32, 4), **biases(bias, bias), "qk_norm": "head"},
