@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ def find_import(path: Path) -> Imported | None:
     """
     if path.is_dir():
         run = any((path / name).is_file() for name in ("record.json", "config.yaml"))
-        return load_config(path) if (path / FILE).exists() and not run else None
+        return load_config(path) if os.path.lexists(path / FILE) and not run else None
     if path.name == FILE:
         return load_config(path)
     return load_config(path) if path.suffix == ".json" and _holds_config(path) else None

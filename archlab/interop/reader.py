@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import stat
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -42,7 +44,7 @@ ALIASES = {
 def find_config(path: Path) -> Path:
     """The config.json that a path is or holds. Raises RequestError."""
     file = path / FILE if path.is_dir() else path
-    if path.is_dir() and not file.exists():
+    if path.is_dir() and not os.path.lexists(file):  # a link that leads nowhere is there, and is refused as what it is
         raise RequestError(f"{path}: no {FILE} in this folder")
     return file
 
@@ -63,7 +65,8 @@ def read_json(file: Path, limit: int = MAX_BYTES) -> dict[str, Any]:
 
 def _parse(file: Path, raw: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(raw.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
+        text = raw.decode("utf-8-sig")
+        body = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once)
     except RecursionError:
         raise RequestError(f"{file}: is nested too deeply") from None
     except ValueError as error:
@@ -71,6 +74,15 @@ def _parse(file: Path, raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RequestError(f"{file}: is {_kind(body)}, not an object with settings")
     return body
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; JSON lets a name stand twice in it, and readers differ in which they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"{show(counts.most_common(1)[0][0])} stands in it twice")
+    return found
 
 
 def _no_constant(word: str) -> NoReturn:

@@ -134,6 +134,19 @@ def test_a_value_that_cannot_be_is_named_as_the_file_has_it(name: str, more: dic
     assert str(caught.value).startswith(message)
 
 
+OTHERS = ("mamba", "jamba", "llama4", "llama4_text", "cohere2", "olmo3", "qwen3_next", "phimoe", "chatglm", "gemma3")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_family_is_no_misspelling(name: str) -> None:
+    assert "did you mean" not in error_of({"model_type": name})
+
+
+@pytest.mark.parametrize(("name", "meant"), [("lama", "llama"), ("gptneox", "gpt_neox"), ("qwen3moe", "qwen3_moe")])
+def test_a_misspelling_is_answered(name: str, meant: str) -> None:
+    assert f"did you mean {meant}?" in error_of({"model_type": name})
+
+
 def test_what_is_said_back_of_a_config_is_short() -> None:
     assert len(error_of({**LLAMA, "x" * 10**6: "y" * 10**6})) < 300
     assert len(error_of({**LLAMA, "hidden_size": ["z"] * 10**5})) < 300
