@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archlab.compose import hydra_errors, model_source
+from archlab.compose import hydra_errors, model_source, path_first
 from archlab.errors import ArchlabError, RequestError
 from archlab.interrupt import noticed
 from archlab.landing import Landing
@@ -68,13 +68,13 @@ class Outcome:
 
 
 def launch_from(source: str | None, arguments: Sequence[str], debug: bool = False) -> Outcome:
-    """`launch`, with the model that a path or a preset names, where one is given. Raises RequestError."""
+    """`launch`, with the model that a path names, or, where there is no such path, a preset. Raises RequestError."""
     if source is None:
         return launch(arguments, debug=debug)
     chosen = [word for word in arguments if word.startswith("model=")]
     if chosen:
         raise RequestError(f"--from {source} and {chosen[0]} both say which model; leave one out")
-    with model_source(source) as extra:
+    with model_source(path_first(source)) as extra:
         return launch(arguments, extra, debug)
 
 

@@ -160,6 +160,30 @@ def test_compare_takes_configs_folders_and_presets_side_by_side(shell, hub):
     assert {record["figures"]["params"]["value"] for record in answer.json["points"]} == {6_738_415_616}
 
 
+def test_a_path_that_is_called_as_a_preset_is_read_by_from_and_noted_elsewhere(shell, hub):
+    folder = shell.folder / "gpt2"
+    shutil.copytree(hub("smollm2-135m"), folder)
+    built = shell("build", "--from", "gpt2", "bench=none", "verify=false", "--json")
+    assert built.json["figures"]["params"]["value"] == 134_515_008
+    shutil.rmtree(shell.folder / "outputs")
+    note = "gpt2 is the preset of that name; ./gpt2 is here too: write ./gpt2 to read it"
+    compared = shell("compare", "gpt2", "./gpt2", "--json").json["points"]
+    assert [record["figures"]["params"]["value"] for record in compared] == [124_439_808, 134_515_008]
+    assert [record["notes"] for record in compared] == [[note], []]
+    assert note in shell("compare", "gpt2", "mha").out.replace("\n", " ")
+    exported = shell("export", "gpt2")
+    assert exported.json["model_type"] == "gpt2"
+    assert exported.err == f"note: {note}\n"
+    assert shell("export", "./gpt2").json["model_type"] == "llama"
+    shutil.rmtree(folder)
+    assert (
+        shell("build", "--from", "gpt2", "bench=none", "verify=false", "--json").json["config"]["model"]["name"]
+        == "gpt2"
+    )
+    folder.mkdir()  # an empty folder is no model
+    assert shell("compare", "gpt2", "--json").json["points"][0]["notes"] == []
+
+
 def test_load_takes_a_config_with_overrides(hub):
     spec = archlab.load(hub("gpt2"), "model/attention=mqa", "model.n_layers=2")
     assert (spec.n_layers, spec.layers[0].attention.choice, spec.family) == (2, "mqa", "gpt2")
