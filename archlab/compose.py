@@ -14,12 +14,16 @@ from archlab import presets
 from archlab.decoder.describe import in_short
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
+from archlab.frozen import replace
 from archlab.overrides import normalise, typed_keys
 from archlab.registry import AXES, choices
 from archlab.request import GROUPS, Request, read_request
 
 if TYPE_CHECKING:
     from archlab.interop.hub import Imported
+
+RUN_FILES = ("record.json", "config.yaml")
+"""What a run leaves in its folder, and a model is read from."""
 
 
 def load(source: str | Path, *overrides: str) -> DecoderSpec:
@@ -41,7 +45,22 @@ def request(
     config = composed(source, overrides)
     for group, given in (("budget", budget or {}), ("workload", workload)):
         config[group] = {**(config.get(group) or {}), **given}
-    return read_request(config, typed_keys(overrides))
+    asked = read_request(config, typed_keys(overrides))
+    return replace(asked, dropped=[*shadowed(source), *asked.dropped])
+
+
+def path_first(source: str) -> str | Path:
+    """What `--from` means, which takes paths: the one of that name, else the preset."""
+    return Path(source) if _is_path(source) or Path(source).exists() else source
+
+
+def shadowed(source: str | Path) -> list[str]:
+    """A note, where a bare name is a preset's and a file's or folder's too: the preset is meant."""
+    beside = Path(source)
+    model = beside.is_file() or any((beside / name).exists() for name in (*RUN_FILES, "config.json"))
+    if isinstance(source, Path) or _is_path(source) or not model:
+        return []
+    return [f"{source} is the preset of that name; ./{source} is here too: write ./{source} to read it"]
 
 
 def _check_words(source: Any, overrides: Sequence[Any]) -> None:
@@ -143,7 +162,7 @@ def _preset_text(path: Path) -> str:
     if imported is not None:
         return _dump(_as_preset(imported.model))
     if path.is_dir():
-        path = next((path / name for name in ("record.json", "config.yaml") if (path / name).is_file()), path)
+        path = next((path / name for name in RUN_FILES if (path / name).is_file()), path)
     try:
         text = path.read_text(encoding="utf-8")
         body = json.loads(text) if path.suffix == ".json" else _read_yaml(text)

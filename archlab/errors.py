@@ -63,11 +63,11 @@ class ConfigError(RequestError):
         return super().as_dict() | {name: value for name, value in fields.items() if value is not None}
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known spelling closest to `word`, or None where nothing is close."""
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known spelling closest to `word`, or None where nothing is close: cutoff 1 is the word itself."""
     import difflib  # for a mistake only
 
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
     return matches[0] if matches else None
 
 

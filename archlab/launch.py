@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archlab.compose import hydra_errors, model_source
+from archlab.compose import hydra_errors, model_source, path_first
 from archlab.errors import ArchlabError, RequestError
 from archlab.interrupt import noticed
 from archlab.landing import Landing
@@ -26,6 +26,9 @@ from archlab.record import Record
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+DEBUG = "ARCHLAB_DEBUG"
+"""The variable by which a point knows of --debug: it may run in another process."""
 
 log = logging.getLogger("archlab")
 _landings: list[Landing] = []
@@ -64,19 +67,19 @@ class Outcome:
     problem: str | None = None
 
 
-def launch_from(source: str | None, arguments: Sequence[str]) -> Outcome:
-    """`launch`, with the model that a path or a preset names, where one is given. Raises RequestError."""
+def launch_from(source: str | None, arguments: Sequence[str], debug: bool = False) -> Outcome:
+    """`launch`, with the model that a path names, or, where there is no such path, a preset. Raises RequestError."""
     if source is None:
-        return launch(arguments)
+        return launch(arguments, debug=debug)
     chosen = [word for word in arguments if word.startswith("model=")]
     if chosen:
         raise RequestError(f"--from {source} and {chosen[0]} both say which model; leave one out")
-    with model_source(source) as extra:
-        return launch(arguments, extra)
+    with model_source(path_first(source)) as extra:
+        return launch(arguments, extra, debug)
 
 
-def launch(arguments: Sequence[str], extra: Sequence[str] = ()) -> Outcome:
-    """Run the command line's flags and overrides through Hydra.
+def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = False) -> Outcome:
+    """Run the command line's flags and overrides through Hydra. debug: a point that fails keeps its traceback.
 
     Raises RequestError, and then nothing is left; or what Hydra raised, where no point left a record.
     """
@@ -88,7 +91,7 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = ()) -> Outcome:
     with noticed() as interrupts:
         try:
             with _writable(), hydra_errors():
-                _call_hydra(argv)
+                _call_hydra(argv, debug)
             if _refused:
                 raise _refused[0]
         except (KeyboardInterrupt, Exception) as error:
@@ -122,21 +125,32 @@ def _writable() -> Iterator[None]:
         raise RequestError(f"{error.filename}: the output folder cannot be written: {error.strerror}") from error
 
 
-def _call_hydra(argv: Sequence[str]) -> None:
+def _call_hydra(argv: Sequence[str], debug: bool) -> None:
     """Call Hydra's public main with `argv`; HYDRA_FULL_ERROR lets exceptions reach the caller."""
     import hydra
 
-    old_argv, old_full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    old_argv = sys.argv
     sys.argv = ["archlab build", *argv]
-    os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(run_job)()
+        with _environment(HYDRA_FULL_ERROR="1", **({DEBUG: "1"} if debug else {})):
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(run_job)()
     finally:
         sys.argv = old_argv
-        if old_full is None:
-            os.environ.pop("HYDRA_FULL_ERROR")
-        else:
-            os.environ["HYDRA_FULL_ERROR"] = old_full
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Variables of the environment, which a launcher's own processes see too, put back afterwards."""
+    old = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in old.items():
+            if value is None:
+                os.environ.pop(name)
+            else:
+                os.environ[name] = value
 
 
 def run_job(config: DictConfig) -> float | tuple[float, ...]:
@@ -159,7 +173,7 @@ def run_job(config: DictConfig) -> float | tuple[float, ...]:
     try:
         plain = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
         with progress(single) as on_progress:
-            record = run_point(plain, overrides, typed_keys(overrides), on_progress)
+            record = run_point(plain, overrides, typed_keys(overrides), on_progress, DEBUG in os.environ)
     except RequestError as error:
         if single:
             _refused.append(error)

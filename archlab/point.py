@@ -23,9 +23,16 @@ Progress = Callable[[str, float], None]
 
 
 def run_point(
-    config: Mapping[str, Any], overrides: Sequence[str], typed: Collection[str], on_progress: Progress | None = None
+    config: Mapping[str, Any],
+    overrides: Sequence[str],
+    typed: Collection[str],
+    on_progress: Progress | None = None,
+    debug: bool = False,
 ) -> Record:
-    """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status."""
+    """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status.
+
+    debug: what failed unexpectedly leaves its traceback in the notes.
+    """
     request = read_request(config, typed)
     request.check_runs()
     config = request.config  # what a budget led to is what is run
@@ -41,8 +48,8 @@ def run_point(
     except RequestError:
         raise
     except Exception as error:
-        record.status, record.reason = "failed", f"{type(error).__name__}: {error}"
-        record.notes.append(traceback.format_exc())
+        record.status, record.reason = "failed", " ".join(f"{type(error).__name__}: {error}".split())
+        record.notes += [traceback.format_exc()] if debug else []
     return record
 
 

@@ -1,11 +1,10 @@
-"""Shared by the tests of interop: the data, and a skip for what this registry does not have yet."""
+"""Shared by the tests of interop: the data, and what is made of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -13,36 +12,24 @@ from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
 from archlab.interop.hub import read_config
-from archlab.registry import choices
 
 DATA = Path(__file__).parent / "data"
 FACTS = sorted(file.stem for file in (DATA / "facts").glob("*.json"))
+PUBLIC = sorted(file.stem for file in (DATA / "public").glob("*.json"))
 REFERENCES = sorted(folder.name for folder in (DATA / "references").iterdir())
-NEEDED = {"ffn": "moe", "attention": "mla", "position": "alibi", "block": "res_post_norm"}
-T = TypeVar("T")
-
-
-def known_or_skip(make: Callable[[], T]) -> T:
-    """What `make` gives. Skips where it needs a choice or an option that no registry of before the families had.
-
-    With all choices of NEEDED there, nothing is skipped any more.
-    """
-    try:
-        return make()
-    except ConfigError as error:
-        complete = all(name in choices(axis) for axis, name in NEEDED.items())
-        lacking = ("no choice", "no such setting", "per_head is not one of")
-        if complete or not error.problem.startswith(lacking):
-            raise
-        pytest.skip(f"this registry lacks it: {error}")
 
 
 def fact(name: str) -> dict[str, Any]:
     return json.loads((DATA / "facts" / f"{name}.json").read_text())
 
 
+def public(name: str) -> dict[str, Any]:
+    """A config as published: `hf_config`, with `params_total` of transformers, or `refused` where archlab has to."""
+    return json.loads((DATA / "public" / f"{name}.json").read_text())
+
+
 def spec_of(config: dict[str, Any]) -> DecoderSpec:
-    return known_or_skip(lambda: resolve(read_config(config)[1]).spec)
+    return resolve(read_config(config)[1]).spec
 
 
 def reference_config(name: str, file: str = "config.json") -> dict[str, Any]:

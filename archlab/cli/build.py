@@ -45,7 +45,7 @@ def build(
         raise RequestError(f"{shown} prints text of Hydra's own; leave out {shown} or --json")
     from archlab.launch import launch_from
 
-    outcome = launch_from(source, overrides or [])
+    outcome = launch_from(source, overrides or [], debug)
     if outcome.records or outcome.interrupted:
         _show(outcome, as_json, explain)
     if outcome.interrupted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -39,7 +40,9 @@ def export_(
 
     archlab export minimind model.n_layers=4 -o config.json
     """
-    from archlab.compose import load
+    from archlab.compose import load, shadowed
     from archlab.interop.card import export_config
 
+    for note in shadowed(model):
+        print(f"note: {note}", file=sys.stderr)
     deliver(*export_config(load(model, *(overrides or []))), output)

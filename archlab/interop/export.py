@@ -16,9 +16,10 @@ from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
 from archlab.interop.families import HOME, family
 from archlab.interop.family import Family
-from archlab.interop.fields import fields_of
+from archlab.interop.fields import DEFAULT, fields_of
 from archlab.interop.hub import read_config
 from archlab.interop.reader import Fields
+from archlab.interop.task import fields_of_task
 from archlab.options import Spec
 
 INCIDENTAL = frozenset({"backend", "cache", "rule", "multiple", "p", "rope_length"})
@@ -36,8 +37,8 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
     own = [spec.family] if spec.family in HOME else []
     failed: dict[str, list[str]] = {}
     for name in dict.fromkeys([*own, *HOME]):
-        for layer_types in (False, True):
-            config, wrong = _attempt(spec, family(name), layer_types)
+        for said in _ways(spec):
+            config, wrong = _attempt(spec, family(name), said)
             if not wrong:
                 return config
             failed[name] = min(failed.get(name, wrong), wrong, key=len)
@@ -45,19 +46,27 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
     raise ConfigError("", f"no family's config.json says this model: in {nearest}, {failed[nearest][0]}")
 
 
-def _attempt(spec: DecoderSpec, known: Family, layer_types: bool) -> tuple[dict[str, Any], list[str]]:
+def _ways(spec: DecoderSpec) -> Iterator[dict[str, Any]]:
+    """All that can be said of a spec, what most families take for granted left out at first."""
+    said = fields_of(spec)
+    yield {name: value for name, value in said.items() if name != "layer_types"}
+    yield said
+    if said["rope_scaling"] is None:
+        yield {**said, "rope_scaling": DEFAULT}
+
+
+def _attempt(spec: DecoderSpec, known: Family, said: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """A config of this family, and what it gets wrong."""
-    known_fields = fields_of(spec)
-    if not layer_types:
-        known_fields.pop("layer_types", None)
+    spelled = {known.spelling.get(name, name): value for name, value in said.items()}
     try:
-        fields = Fields(known_fields)
+        fields = Fields(spelled)
         known.read(fields)
-        asked = {known.spelling.get(k, k): v for k, v in known_fields.items() if k in fields.asked}
-        config = {"architectures": [known.architecture], "model_type": known.model_type, **asked, **NO_TOKENS}
+        asked = {name: value for name, value in spelled.items() if name in fields.asked}
+        task = fields_of_task(spec.head, known.architecture)
+        config = {**task, "model_type": known.model_type, **asked, **NO_TOKENS}
         again = resolve(read_config(config)[1]).spec
     except ConfigError as error:
-        return {}, [str(error), *("?" * 100)]  # a refusal is further away than any list of differences
+        return {}, [str(error)] * 2  # what else is wrong is not known
     return config, list(differences(spec, again))
 
 

@@ -23,6 +23,9 @@ ROPE_OPTIONS = (
     "short_factor",
     "long_factor",
 )
+DEFAULT = {"rope_type": "default"}
+"""The block of a rotation that is not scaled, for families that scale unless told."""
+
 _ACTIVATION = {"gelu_tanh": "gelu_pytorch_tanh"} | {ours: hub for hub, ours in PLAIN.items() if hub == ours}
 _GATES = {choice: act for act, choice in GATED.items()}
 
@@ -54,8 +57,19 @@ def _get(spec: Spec, name: str, default: Any = _ABSENT) -> Any:
 
 def _base(spec: DecoderSpec) -> LayerSpec:
     """The layer that a pattern's exceptions differ from: the first that sees everything, else the first."""
-    open_layers = (layer for layer in spec.layers if _get(layer.attention, "window", None) is None)
+    open_layers = (layer for layer in spec.layers if _window(layer) is None)
     return next(open_layers, spec.layers[0])
+
+
+def _rotated(spec: DecoderSpec) -> LayerSpec:
+    """The layer whose positions the file tells: the base, or the first that has some."""
+    base = _base(spec)
+    return next((layer for layer in (base, *spec.layers) if layer.position.choice != "none"), base)
+
+
+def _window(layer: LayerSpec) -> int | None:
+    window: int | None = _get(layer.attention, "window", None)
+    return window
 
 
 def _norm(spec: DecoderSpec) -> Values:
@@ -66,44 +80,61 @@ def _norm(spec: DecoderSpec) -> Values:
 
 def _attention(spec: DecoderSpec) -> Values:
     attention: Any = _base(spec).attention
+    kv_heads = _get(attention, "n_kv_heads", attention.n_heads)
     bias = _get(attention, "q_bias", _get(attention, "bias", False))
-    windows = [_get(layer.attention, "window", None) for layer in spec.layers]
-    slides = [window is not None for window in windows]
-    window = next((w for w in windows if w is not None), None)
     normed = _get(attention, "qk_norm", "none") != "none"
-    scale = _get(attention, "scale")
-    cap = _get(attention, "logit_cap", None)
     return {
         "num_attention_heads": attention.n_heads,
-        "num_key_value_heads": _get(attention, "n_kv_heads", attention.n_heads),
+        "num_key_value_heads": kv_heads,
+        "multi_query": kv_heads == 1,
         "head_dim": _get(attention, "head_dim"),
         **dict.fromkeys(("attention_bias", "use_qkv_bias", "qkv_bias", "enable_bias", "use_bias", "bias"), bias),
-        "use_qk_norm": normed,
-        "qk_layernorm": normed,
-        "clip_qkv": _get(attention, "qkv_clip", None),
-        "attn_logit_softcapping": cap,
-        "sliding_window": window,
-        "use_sliding_window": window is not None,
-        "max_window_layers": slides.index(True) if window is not None else spec.n_layers,
-        "layer_types": ["sliding_attention" if s else "full_attention" for s in slides] if any(slides) else _ABSENT,
-        "multi_query": _get(attention, "n_kv_heads", 0) == 1,
+        **dict.fromkeys(("use_qk_norm", "qk_layernorm"), normed),
+        **_windows(spec),
+        **_scores(spec, attention),
+        **_latent(attention),
+    }
+
+
+def _windows(spec: DecoderSpec) -> Values:
+    windows = [_window(layer) for layer in spec.layers]
+    slides = [window is not None for window in windows]
+    return {
+        "sliding_window": next((w for w in windows if w is not None), None),
+        "use_sliding_window": any(slides),
+        "max_window_layers": slides.index(True) if any(slides) else spec.n_layers,
+        "layer_types": ["sliding_attention" if s else "full_attention" for s in slides],
+    }
+
+
+def _scores(spec: DecoderSpec, attention: Any) -> Values:
+    """What is done to scores, and to what they are made of."""
+    scale, clip = _get(attention, "scale"), _get(attention, "qkv_clip", None)
+    return {
+        "clip_qkv": clip,
+        "attn_logit_softcapping": _get(attention, "logit_cap", None),
         "attention_multiplier": scale,
         "query_pre_attn_scalar": _whole(scale**-2),
         "scale_attn_weights": _scales(spec)[0] != 1,
         "scale_attn_by_inverse_layer_idx": spec.n_layers > 1 and _shrinks(spec),
+        "attn_config": {
+            "alibi": True,
+            "alibi_bias_max": _whole(_get(_base(spec).position, "max_bias", 8.0)),
+            "attn_type": "multihead_attention",
+            "clip_qkv": clip,
+            "softmax_scale": scale,
+            "attn_pdrop": spec.dropout.residual or 0,
+        },
+    }
+
+
+def _latent(attention: Any) -> Values:
+    return {
         "q_lora_rank": _get(attention, "q_rank"),
         "kv_lora_rank": _get(attention, "kv_rank"),
         "qk_nope_head_dim": _get(attention, "nope_dim"),
         "qk_rope_head_dim": _get(attention, "rope_dim"),
         "v_head_dim": _get(attention, "v_dim"),
-        "attn_config": {
-            "alibi": True,
-            "alibi_bias_max": _whole(_get(_base(spec).position, "max_bias", 8.0)),
-            "attn_type": "multihead_attention",
-            "clip_qkv": _get(attention, "qkv_clip", None),
-            "softmax_scale": scale,
-            "attn_pdrop": spec.dropout.residual or 0,
-        },
     }
 
 
@@ -124,29 +155,40 @@ def _whole(value: float) -> float | int:
 
 
 def _position(spec: DecoderSpec) -> Values:
-    layer = _base(spec)
+    layer = _rotated(spec)
     position, head_dim = layer.position, _get(layer.attention, "head_dim", 0)
-    base, fraction = _get(position, "base"), _get(position, "fraction", 1.0)
-    scaling: Any = None
-    if position.choice in ROPE_TYPES:
-        scaling = {"rope_type": ROPE_TYPES[position.choice]}
-        scaling |= {name: v for name in ROPE_OPTIONS if (v := _get(position, name, None)) is not None}
-        scaling["original_max_position_embeddings"] = _get(position, "original_context", None)
-        scaling = {name: list(v) if isinstance(v, tuple) else v for name, v in scaling.items() if v is not None}
-    rotated = [layer.position.choice != "none" for layer in spec.layers]
-    sliding = next((one for one in spec.layers if one.position != position), layer)
+    fraction = _get(position, "fraction", 1.0)
+    others = (one.position for one in spec.layers if one.position not in (position, _base(spec).position))
+    local = next(others, position)
     return {
-        "rope_theta": base,
-        "rope_scaling": scaling,
+        "rope_theta": _get(position, "base"),
+        "rope_scaling": _scaling(position) or None,
+        "rope_parameters": _two_ropes(position, local) if local.choice in ROPE_TYPES else _ABSENT,
         "inference_rope_scaling": position.choice == "yarn",
         "partial_rotary_factor": fraction,
         "rotary_dim": int(head_dim * fraction) or _ABSENT,
         "rope_interleave": _get(position, "layout", "half") == "interleaved",
-        "rope_local_base_freq": _get(sliding.position, "base"),
+        "rope_local_base_freq": _get(local, "base"),
         "original_max_position_embeddings": _get(position, "original_context", spec.context),
-        "no_rope_layers": [int(r) for r in rotated],
+        "no_rope_layers": [int(one.position.choice != "none") for one in spec.layers],
         "alibi": position.choice == "alibi",
     }
+
+
+def _scaling(position: Spec) -> Values:
+    """The block of a scaled rotation, empty for others."""
+    if position.choice not in ROPE_TYPES:
+        return {}
+    said = {name: value for name in ROPE_OPTIONS if (value := _get(position, name, None)) is not None}
+    said["original_max_position_embeddings"] = _get(position, "original_context", None)
+    plain = {name: list(v) if isinstance(v, tuple) else v for name, v in said.items() if v is not None}
+    return {"rope_type": ROPE_TYPES[position.choice], **plain}
+
+
+def _two_ropes(full: Spec, sliding: Spec) -> Values:
+    """transformers 5's block, where the sliding layers are scaled too: the hub's has no words for that."""
+    kinds = {"full_attention": full, "sliding_attention": sliding}
+    return {name: {"rope_theta": _get(one, "base"), **(_scaling(one) or DEFAULT)} for name, one in kinds.items()}
 
 
 def _ffn(spec: DecoderSpec) -> Values:
@@ -160,13 +202,23 @@ def _ffn(spec: DecoderSpec) -> Values:
         "intermediate_size": _get(plain, "d_ff"),
         "mlp_bias": _get(plain, "bias", False),
         "use_moe": bool(mixed),
+        **_sparse(spec),
     }
-    return values | (_mixture(spec, mixed[0]) if mixed else {})
+    return values | (_mixture(mixed[0]) if mixed else {"num_experts_per_tok": 1})
 
 
-def _mixture(spec: DecoderSpec, moe: Any) -> Values:
-    dense = [index for index, layer in enumerate(spec.layers) if layer.ffn.choice != "moe"]
+def _sparse(spec: DecoderSpec) -> Values:
+    """Which layers are mixtures of experts."""
     sparse = [index for index, layer in enumerate(spec.layers) if layer.ffn.choice == "moe"]
+    return {
+        "first_k_dense_replace": sparse[0] if sparse else spec.n_layers,
+        "moe_layer_freq": _step(sparse, spec.n_layers) if sparse else 1,
+        "mlp_only_layers": sorted(set(range(spec.n_layers)) - set(sparse)),
+        "decoder_sparse_step": 1,
+    }
+
+
+def _mixture(moe: Any) -> Values:
     return {
         "moe_intermediate_size": moe.expert.d_ff,
         "num_experts": moe.n_experts,
@@ -179,10 +231,6 @@ def _mixture(spec: DecoderSpec, moe: Any) -> Values:
         "topk_method": "noaux_tc" if moe.balance_bias else "group_limited_greedy" if moe.n_groups > 1 else "greedy",
         "scoring_func": moe.scoring,
         "routed_scaling_factor": moe.scaling,
-        "first_k_dense_replace": sparse[0],
-        "moe_layer_freq": _step(sparse, spec.n_layers),
-        "mlp_only_layers": dense,
-        "decoder_sparse_step": 1,
         "swiglu_limit": _get(moe.expert, "limit"),
         "swiglu_alpha": _get(moe.expert, "alpha"),
     }

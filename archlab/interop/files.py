@@ -89,4 +89,7 @@ def _shards(index: Path) -> dict[Path, list[str] | None]:
         names = shards.setdefault(index.parent / file, [])
         assert names is not None
         names.append(name)
+    absent = [file.name for file in shards if not file.is_file()]
+    if absent:
+        raise RequestError(f"{index}: {len(absent)} of its {len(shards)} files are not there: {', '.join(absent)}")
     return shards

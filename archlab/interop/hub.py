@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +12,13 @@ from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, RequestError
 from archlab.frozen import Frozen
+from archlab.interop.blame import by_field
 from archlab.interop.families import family
 from archlab.interop.reader import FILE, Fields, find_config, read_json, show
+from archlab.interop.task import head_of
+
+OUTER = ("tie_word_embeddings", "architectures", "num_labels", "id2label")
+"""What the whole model says of its nested language model."""
 
 
 class Imported(Frozen):
@@ -36,7 +42,7 @@ def find_import(path: Path) -> Imported | None:
     """
     if path.is_dir():
         run = any((path / name).is_file() for name in ("record.json", "config.yaml"))
-        return load_config(path) if (path / FILE).exists() and not run else None
+        return load_config(path) if os.path.lexists(path / FILE) and not run else None
     if path.name == FILE:
         return load_config(path)
     return load_config(path) if path.suffix == ".json" and _holds_config(path) else None
@@ -59,7 +65,7 @@ def load_config(path: str | Path) -> Imported:
     try:
         model_type, model = read_config(raw)
         model["name"] = _name(file)
-        return Imported(file, model_type, model, resolve(model).spec)
+        return Imported(file, model_type, model, spec_of(raw, model))
     except ConfigError as error:
         place = f"{file}: {error.key}" if error.key else str(file)
         raise ConfigError(place, error.problem, value=error.value, valid=error.valid, nearest=error.nearest) from None
@@ -71,21 +77,29 @@ def read_config(raw: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     known = family(raw.get("model_type"))
     fields = Fields(raw)
     model = known.read(fields)
-    fields.finish(known.harmless)
+    model["head"] = head_of(fields, model["head"], known.architecture)
+    fields.finish(known.harmless, model)
     source = raw.get("_name_or_path")
     about = source if isinstance(source, str) and re.fullmatch(r"[\w.-]{1,60}/[\w.-]{1,60}", source) else ""
     return known.model_type, {"name": known.model_type, "about": about, "family": known.model_type, **model}
 
 
+def spec_of(raw: Mapping[str, Any], model: Mapping[str, Any]) -> DecoderSpec:
+    """The spec of what was read. Raises ConfigError by the field of the file that cannot be."""
+    try:
+        return resolve(model).spec
+    except ConfigError as error:
+        raise by_field(error, _text_model(raw)) from None
+
+
 def _text_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model of a config that nests it beside those for images or sound; what is tied is said outside."""
+    """The language model of a config that nests it beside those for images or sound."""
     nested = raw.get("text_config")
     if nested is None:
         return raw
     if not isinstance(nested, dict):
         raise ConfigError("text_config", f"{show(nested)} is not an object")
-    outer = {key: raw[key] for key in ("tie_word_embeddings",) if key in raw}
-    return {**outer, **nested}
+    return {**nested, **{key: raw[key] for key in OUTER if raw.get(key) is not None}}
 
 
 def _name(file: Path) -> str:

@@ -25,10 +25,15 @@ PLAIN = {
     "relu2": "relu2",
 }
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
+GATES = {hub: GATED[ours] for hub, ours in PLAIN.items() if ours in GATED}
 
 
 def sizes(f: Fields, d_model: int, n_layers: int, vocab_size: int, context: int) -> Model:
-    """What belongs to the model itself, with the family's defaults."""
+    """What belongs to the model itself, with the family's defaults.
+
+    The first Llama files have max_sequence_length alone; later ones have it beside the field that counts.
+    """
+    context = f.whole("max_sequence_length", context, null=context)
     return {
         "d_model": f.whole("hidden_size", d_model),
         "n_layers": f.layers(n_layers),
@@ -90,24 +95,23 @@ def layernorm(f: Fields, eps: float = 1e-5, **more: Any) -> Block:
     return {"choice": "layernorm", "eps": f.number("layer_norm_eps", eps), **more}
 
 
-def activation(f: Fields, default: str, name: str = "hidden_act") -> str:
+def activation(f: Fields, default: str) -> str:
     """archlab's name of the non-linearity."""
-    return PLAIN[f.word(name, tuple(PLAIN), default)]
+    return PLAIN[f.word("hidden_act", tuple(PLAIN), default)]
 
 
-def plain_ffn(act: str, d_ff: int, bias: bool) -> Block:
-    return {"choice": act, "d_ff": d_ff, **({"bias": True} if bias else {})}
+def gate(f: Fields, default: str = "silu") -> str:
+    """The FFN that has the non-linearity as its gate."""
+    return GATES[f.word("hidden_act", tuple(GATES), default)]
 
 
-def gated_ffn(act: str, d_ff: int, bias: bool = False) -> Block:
-    if act not in GATED:
-        raise ConfigError("hidden_act", f"I do not model a gate of {act}", value=act, valid=GATED)
-    return plain_ffn(GATED[act], d_ff, bias)
+def plain_ffn(choice: str, d_ff: int, bias: bool = False) -> Block:
+    return {"choice": choice, "d_ff": d_ff, **({"bias": True} if bias else {})}
 
 
-def ffn(f: Fields, d_ff: int, bias: bool = False, act: str = "silu") -> Block:
+def ffn(f: Fields, d_ff: int, bias: bool = False) -> Block:
     """A gated FFN of intermediate_size."""
-    return gated_ffn(activation(f, act), f.whole("intermediate_size", d_ff), bias)
+    return plain_ffn(gate(f), f.whole("intermediate_size", d_ff), bias)
 
 
 def d_ff_or_4x(f: Fields, size: Model) -> int:
@@ -120,7 +124,7 @@ def rate(f: Fields, name: str, default: float = 0.0) -> float:
     """A dropout rate; null drops nothing."""
     value: float = f.number(name, default, null=0.0)
     if not 0 <= value < 1:
-        raise ConfigError(f.spelled(name), f"{show(value)} is not a rate from 0 to below 1")
+        raise f.wrong(f.spelled(name), f"{show(value)} is not a rate from 0 to below 1")
     return value
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import stat
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from archlab.decoder.spec import MAX_LAYERS
 from archlab.errors import ConfigError, RequestError
-from archlab.interop.harmless import HARMLESS, OFF
+from archlab.interop.harmless import HARMLESS, OFF, changes_nothing
 
 FILE = "config.json"
 MAX_BYTES = 4 << 20
@@ -28,13 +30,12 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
     "layer_norm_eps": ("layer_norm_epsilon", "norm_epsilon"),
     "hidden_act": ("activation_function", "activation"),
-    "rope_theta": ("rotary_emb_base",),
-    "partial_rotary_factor": ("rotary_pct",),
     "attention_dropout": ("attn_pdrop",),
     "residual_dropout": ("resid_pdrop", "hidden_dropout", "dropout"),
     "embedding_dropout": ("embd_pdrop", "emb_pdrop"),
     "num_experts": ("num_local_experts", "n_routed_experts"),
     "num_experts_per_tok": ("experts_per_token",),
+    "sliding_window": ("sliding_window_size",),
     "sliding_window_pattern": ("_sliding_window_pattern",),
 }
 """The same field by the names that families and years gave it."""
@@ -43,7 +44,7 @@ ALIASES = {
 def find_config(path: Path) -> Path:
     """The config.json that a path is or holds. Raises RequestError."""
     file = path / FILE if path.is_dir() else path
-    if path.is_dir() and not file.exists():
+    if path.is_dir() and not os.path.lexists(file):  # a link that leads nowhere is there, and is refused as what it is
         raise RequestError(f"{path}: no {FILE} in this folder")
     return file
 
@@ -64,7 +65,8 @@ def read_json(file: Path, limit: int = MAX_BYTES) -> dict[str, Any]:
 
 def _parse(file: Path, raw: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(raw.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
+        text = raw.decode("utf-8-sig")
+        body = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once)
     except RecursionError:
         raise RequestError(f"{file}: is nested too deeply") from None
     except ValueError as error:
@@ -72,6 +74,15 @@ def _parse(file: Path, raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RequestError(f"{file}: is {_kind(body)}, not an object with settings")
     return body
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; JSON lets a name stand twice in it, and readers differ in which they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"{show(counts.most_common(1)[0][0])} stands in it twice")
+    return found
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -100,11 +111,32 @@ class Fields:
     """The settings of one config; each read is typed, and `finish` refuses what nobody read.
 
     A field that is not there gets the family's default. null is refused unless the caller says what it means.
+    where: the name that they stand under, empty for the whole file.
     """
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
-        self.raw = raw
+    def __init__(self, raw: Mapping[str, Any], where: str = "") -> None:
+        self.raw, self.where = raw, where
         self.asked: dict[str, None] = {}
+
+    def path(self, key: str) -> str:
+        """A field's key, after the name that it stands under."""
+        return f"{self.where}.{key}" if self.where else key
+
+    def wrong(self, key: str, problem: str, **more: Any) -> ConfigError:
+        """The refusal of a field's value."""
+        return ConfigError(self.path(key), problem, **more)
+
+    def unmodelled(self, key: str, value: Any, modelled: Sequence[Any] = ()) -> ConfigError:
+        """The refusal of a setting that would change the architecture in a way that archlab does not have."""
+        name = key if key.isidentifier() and len(key) <= 60 else show(key)
+        valid = [show(m) for m in modelled] or None
+        return self.wrong(name, f"I do not model {name} = {show(value)}", value=show(value), valid=valid)
+
+    def instead(self, **values: Any) -> Fields:
+        """These fields with others in place of some; what is read of them counts as read here."""
+        fields = Fields({**self.raw, **values}, self.where)
+        fields.asked = self.asked
+        return fields
 
     def spelled(self, name: str) -> str:
         """The name by which the config has this field: its own, or an alias. Two that disagree are refused."""
@@ -114,7 +146,7 @@ class Fields:
         for other in given[1:]:
             if self.raw[other] != self.raw[given[0]]:
                 problem = f"{show(self.raw[other])} is not {given[0]} = {show(self.raw[given[0]])}; they are one thing"
-                raise ConfigError(other, problem)
+                raise self.wrong(other, problem)
         return given[0] if given else name
 
     def has(self, name: str) -> bool:
@@ -126,13 +158,13 @@ class Fields:
         key = self.spelled(name)
         if key not in self.raw:
             if default is REQUIRED:
-                raise ConfigError(key, "is missing")
+                raise self.wrong(key, "is missing")
             return key, default
         value = self.raw[key]
         if value is not None:
             return key, value
         if null is REQUIRED and default is not None:
-            raise ConfigError(key, "is null")
+            raise self.wrong(key, "is null")
         return key, None if null is REQUIRED else null
 
     def whole(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED, ge: int = 1, le: int = MAX_INT) -> Any:
@@ -141,9 +173,9 @@ class Fields:
         if key not in self.raw or self.raw[key] is None:
             return value
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(key, f"{show(value)} is not a whole number")
+            raise self.wrong(key, f"{show(value)} is not a whole number")
         if not ge <= value <= le:
-            raise ConfigError(key, f"{show(value)} is not from {ge:,} to {le:,}")
+            raise self.wrong(key, f"{show(value)} is not from {ge:,} to {le:,}")
         return value
 
     def number(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED) -> Any:
@@ -152,28 +184,28 @@ class Fields:
         if key not in self.raw or self.raw[key] is None:
             return value
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e30:
-            raise ConfigError(key, f"{show(value)} is not a number that can be used")
+            raise self.wrong(key, f"{show(value)} is not a number that can be used")
         return float(value)
 
     def positive(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED) -> Any:
         """A number above 0."""
         value = self.number(name, default, null)
         if value is not None and value <= 0:
-            raise ConfigError(self.spelled(name), f"{show(value)} is not above 0")
+            raise self.wrong(self.spelled(name), f"{show(value)} is not above 0")
         return value
 
     def flag(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED) -> Any:
         """true or false."""
         key, value = self.get(name, default, null)
         if value is not None and not isinstance(value, bool):
-            raise ConfigError(key, f"{show(value)} is not true or false")
+            raise self.wrong(key, f"{show(value)} is not true or false")
         return value
 
     def word(self, name: str, valid: Sequence[str], default: Any = REQUIRED, null: Any = REQUIRED) -> Any:
         """One of the words that archlab models."""
         key, value = self.get(name, default, null)
         if value is not None and (not isinstance(value, str) or value not in valid):
-            raise ConfigError(key, f"I do not model {key} = {show(value)}", valid=valid)
+            raise self.wrong(key, f"I do not model {key} = {show(value)}", valid=valid)
         return value
 
     def items(self, name: str, kind: Any, length: Any = None) -> Any:
@@ -182,9 +214,9 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, list) or not all(_is(item, kind) for item in value):
-            raise ConfigError(key, f"{show(value)} is not a list of {kind.__name__}")
+            raise self.wrong(key, f"{show(value)} is not a list of {kind.__name__}")
         if length is not None and len(value) != length:
-            raise ConfigError(key, f"has {len(value)} items, not {length}")
+            raise self.wrong(key, f"has {len(value)} items, not {length}")
         return value
 
     def block(self, name: str) -> Fields | None:
@@ -193,39 +225,32 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise ConfigError(key, f"{show(value)} is not an object")
-        return Fields(value)
+            raise self.wrong(key, f"{show(value)} is not an object")
+        return Fields(value, self.path(key))
 
     def only(self, name: str, *modelled: Any) -> None:
         """Read a field of which archlab models just these values; not being there is fine too."""
         key, value = self.get(name, modelled[0], None)
         if key in self.raw and not any(value is m or (value == m and type(value) is type(m)) for m in modelled):
-            raise unmodelled(key, value, modelled)
+            raise self.unmodelled(key, value, modelled)
 
     def layers(self, default: Any) -> int:
         """num_hidden_layers, bounded before anything is made as long as that."""
         count: int = self.whole("num_hidden_layers", default, le=MAX_LAYERS)
         return count
 
-    def finish(self, harmless: Mapping[str, str] | None = None) -> None:
-        """Raise ConfigError for a field that was not read, could change the architecture and is not off."""
-        known = HARMLESS if harmless is None else {**HARMLESS, **harmless}
+    def finish(self, harmless: Mapping[str, str] = HARMLESS, model: Mapping[str, Any] | None = None) -> None:
+        """Raise ConfigError for a field that was not read and could change the architecture.
+
+        harmless: more fields that cannot. model: what was read, where the fields are those of a whole model.
+        """
         for key, value in self.raw.items():
-            if key in self.asked or key in known:
-                continue
-            if key in OFF and any(value is off or (value == off and type(value) is type(off)) for off in OFF[key]):
-                continue
-            raise unmodelled(key, value, OFF.get(key, ()))
+            known = key in self.asked or key in harmless or key in HARMLESS
+            if not known and not changes_nothing(key, self.raw, model):
+                raise self.unmodelled(key, value, OFF.get(key, ()))
 
 
 def _is(item: Any, kind: Any) -> bool:
     if isinstance(item, bool):
         return kind is bool
     return isinstance(item, int | float if kind is float else kind) and (kind is str or abs(item) < 1e30)
-
-
-def unmodelled(key: str, value: Any, modelled: Sequence[Any] = ()) -> ConfigError:
-    """The refusal of a setting that would change the architecture in a way that archlab does not have."""
-    name = key if key.isidentifier() and len(key) <= 60 else show(key)
-    valid = [show(m) for m in modelled] or None
-    return ConfigError(name, f"I do not model {name} = {show(value)}", value=show(value), valid=valid)

@@ -24,65 +24,78 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 def rope(f: Fields, size: Model, theta: float = 10000.0, fraction: float | None = None, **more: Any) -> Block:
     """The position block. fraction: the share that is rotated by default, None where the family has no such setting.
 
-    The hub's `rope_theta` and `rope_scaling` and transformers 5's `rope_parameters` say the same; what the latter hold
-    goes first.
+    What the block of the scaling says goes before what stands beside it.
     """
-    scaling = _scaling(f)
+    scaling = scaling_of(f)
     base = scaling.number("rope_theta", f.number("rope_theta", theta))
     block = {**_choice(scaling, f, size, base), **more}
     share = 1.0 if fraction is None else fraction
     share = scaling.number("partial_rotary_factor", f.number("partial_rotary_factor", share))
     if fraction is None and share != 1:
-        raise ConfigError("partial_rotary_factor", f"I do not model {show(share)} in this family")
+        raise f.wrong("partial_rotary_factor", f"I do not model {show(share)} in this family")
     _finish(scaling)
     return block if share == 1 else {**block, "fraction": share}
 
 
-def _scaling(f: Fields) -> Fields:
-    """What either dialect says of the scaling; the old name wins, as it does in transformers."""
+def scaling_of(f: Fields) -> Fields:
+    """The hub's `rope_scaling` where it says anything, else transformers 5's `rope_parameters`: never both."""
     new, old = f.block("rope_parameters"), f.block("rope_scaling")
-    chosen = old if old is not None and old.raw else new
-    if old is not None and old.raw and new is not None:
-        chosen = Fields({**new.raw, **old.raw})
-    return Fields({}) if chosen is None else chosen
+    if old is not None and old.raw:
+        return old
+    return Fields({}) if new is None else new
 
 
-def scaled_rope(scaling: Fields, f: Fields, size: Model, base: float) -> Block:
-    """The block of one set of `rope_parameters`, all of them read."""
-    block = _choice(scaling, f, size, scaling.number("rope_theta", base))
+def two_ropes(f: Fields, size: Model, theta: float, local: float) -> tuple[Block, Block]:
+    """The positions of full layers and of sliding ones (Gemma 3), each with a block of `rope_parameters`.
+
+    The hub's `rope_scaling` is of the full layers alone, and by its `rope_type`: what it calls `type` is not heard,
+    neither from the hub nor from the file that transformers makes of it.
+    """
+    theta, local = f.number("rope_theta", theta), f.number("rope_local_base_freq", local)
+    old, new = f.block("rope_scaling"), f.block("rope_parameters")
+    f.only("partial_rotary_factor", 1.0, 1)
+    given = new or Fields({name: {"rope_type": "default"} for name in LAYER_TYPES})
+    whole, sliding = (given.block(name) or Fields({}) for name in LAYER_TYPES)
+    _finish(given)
+    whole = whole.instead(**({} if old is None else old.raw))
+    return _one_of_two(whole, size, theta), _one_of_two(sliding, size, local)
+
+
+def _one_of_two(scaling: Fields, size: Model, base: float) -> Block:
+    if scaling.raw.get("rope_type") == "default" and "type" in scaling.raw:
+        scaling = Fields({name: value for name, value in scaling.raw.items() if name == "rope_theta"}, scaling.where)
+    block = _choice(scaling, Fields({}), size, scaling.number("rope_theta", base))
     scaling.only("partial_rotary_factor", 1.0, 1)
+    scaling.only("truncate", True)  # transformers looks for it where it is not
     _finish(scaling)
     return block
 
 
 def _finish(scaling: Fields) -> None:
     """`finetuned` says how a YaRN checkpoint came to be; it changes nothing."""
-    try:
-        scaling.finish({"finetuned": "how it was made"})
-    except ConfigError as error:
-        raise error.under("rope_scaling") from None
+    scaling.finish({"finetuned": "how it was made"})
 
 
 def _choice(scaling: Fields, f: Fields, size: Model, base: float) -> Block:
-    try:
-        scaling.asked["type"] = None
-        name = "rope_type" if scaling.has("rope_type") else "type"
-        kind = CHOICES[scaling.word(name, tuple(CHOICES), "default")]
-        return {"choice": kind, "base": base, **_READERS[kind](scaling, f, size)}
-    except ConfigError as error:
-        raise error.under("rope_scaling") from None
+    scaling.asked["type"] = None
+    name = "rope_type" if scaling.has("rope_type") else "type"
+    kind = CHOICES[scaling.word(name, tuple(CHOICES), "default")]
+    return {"choice": kind, "base": base, **_READERS[kind](scaling, f, size)}
 
 
 def _rope(scaling: Fields, f: Fields, size: Model) -> Block:
+    f.spelled("original_max_position_embeddings")  # there to be told, not used
     return {}
 
 
 def _linear(scaling: Fields, f: Fields, size: Model) -> Block:
+    f.spelled("original_max_position_embeddings")
     return {"factor": scaling.number("factor")}
 
 
 def _ntk(scaling: Fields, f: Fields, size: Model) -> Block:
-    scaling.only("original_max_position_embeddings", size["context"], None)
+    for fields in (scaling, f):
+        fields.only("original_max_position_embeddings", size["context"], None)
     return {"factor": scaling.number("factor"), "original_context": size["context"]}
 
 
@@ -130,7 +143,7 @@ def _longrope(scaling: Fields, f: Fields, size: Model) -> Block:
     factors = {name: scaling.items(name, float) for name in ("short_factor", "long_factor")}
     for name, values in factors.items():
         if values is None:
-            raise ConfigError(name, "is missing")
+            raise scaling.wrong(name, "is missing")
     lists = {name: [float(value) for value in values] for name, values in factors.items()}
     return {
         "original_context": original,

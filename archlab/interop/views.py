@@ -15,6 +15,7 @@ from torch import Tensor
 
 from archlab.interop.components import components
 from archlab.interop.layout import Held, Layout
+from archlab.interop.task import SCORE
 
 if TYPE_CHECKING:
     from archlab.decoder.module import Decoder
@@ -55,7 +56,8 @@ def hub_tensors(decoder: Decoder, layout: Layout) -> dict[str, HubTensor]:
     """All tensors under a family's names, as far as its layout knows the parts of this decoder."""
     parts = components(decoder)
     outside: dict[str, str | Held] = {f"{layout.prefix}{hub}": ours for hub, ours in layout.outside.items()}
-    found = dict(_placed(parts, {**outside, layout.head: "head"}, "", None))
+    head = SCORE if decoder.spec.head.last_token_only else layout.head
+    found = dict(_placed(parts, {**outside, head: "head"}, "", None))
     for index, layer in enumerate(decoder.spec.layers):
         where = f"{layout.prefix}{layout.layers}.{index}."
         inside = {f"{where}{hub}": ours for hub, ours in layout.inside.items()}

@@ -108,6 +108,17 @@ def test_too_large_for_the_device_is_a_row_that_says_so(shell):
     assert "Traceback" not in answer.err
 
 
+@pytest.mark.parametrize("debug", [False, True])
+def test_what_torch_cannot_make_is_one_line_and_a_traceback_with_debug_only(shell, debug):
+    sizes = ["model.d_model=1073741824", "model.vocab_size=2147483647", "model.attention.n_heads=1048576"]
+    answer = shell("build", "model=mha", *sizes, "bench=none", "--json", *["--debug"] * debug)
+    assert answer.code == 1
+    assert answer.json["status"] == "failed"
+    assert "overflow" in answer.json["reason"]
+    assert "\n" not in answer.json["reason"]
+    assert any("Traceback" in note for note in answer.json["notes"]) == debug
+
+
 def test_a_mismatch_exits_1(shell, monkeypatch, capsys):
     wrong = archlab.parameters(archlab.load("mqa"))
     monkeypatch.setattr(verify, "parameters", lambda spec: wrong)

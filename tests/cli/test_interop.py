@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from imported import DATA, FACTS, REFERENCES, fact, known_or_skip, spec_of
+from imported import DATA, FACTS, REFERENCES, fact, spec_of
 
 import archlab
 from archlab.compose import preset
@@ -56,7 +56,7 @@ def test_import_writes_a_yaml_that_is_named_as_the_file_and_can_be_changed(shell
 @pytest.mark.parametrize("name", FACTS)
 def test_the_yaml_composes_back_to_the_identical_spec(name, hub):
     folder = hub(name)
-    spec = known_or_skip(lambda: load_config(folder).spec)
+    spec = load_config(folder).spec
     file = folder / f"{name}.yaml"
     file.write_text(import_preset(folder, file)[0])
     assert archlab.load(file) == spec
@@ -71,7 +71,7 @@ def test_the_yaml_composes_back_to_the_identical_spec(name, hub):
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_references_yaml_composes_back_to_the_identical_spec(name, tmp_path):
     folder = DATA / "references" / name
-    spec = known_or_skip(lambda: load_config(folder).spec)
+    spec = load_config(folder).spec
     file = tmp_path / f"{name}.yaml"
     file.write_text(import_preset(folder, file)[0])
     assert archlab.load(file) == spec
@@ -160,6 +160,30 @@ def test_compare_takes_configs_folders_and_presets_side_by_side(shell, hub):
     assert {record["figures"]["params"]["value"] for record in answer.json["points"]} == {6_738_415_616}
 
 
+def test_a_path_that_is_called_as_a_preset_is_read_by_from_and_noted_elsewhere(shell, hub):
+    folder = shell.folder / "gpt2"
+    shutil.copytree(hub("smollm2-135m"), folder)
+    built = shell("build", "--from", "gpt2", "bench=none", "verify=false", "--json")
+    assert built.json["figures"]["params"]["value"] == 134_515_008
+    shutil.rmtree(shell.folder / "outputs")
+    note = "gpt2 is the preset of that name; ./gpt2 is here too: write ./gpt2 to read it"
+    compared = shell("compare", "gpt2", "./gpt2", "--json").json["points"]
+    assert [record["figures"]["params"]["value"] for record in compared] == [124_439_808, 134_515_008]
+    assert [record["notes"] for record in compared] == [[note], []]
+    assert note in shell("compare", "gpt2", "mha").out.replace("\n", " ")
+    exported = shell("export", "gpt2")
+    assert exported.json["model_type"] == "gpt2"
+    assert exported.err == f"note: {note}\n"
+    assert shell("export", "./gpt2").json["model_type"] == "llama"
+    shutil.rmtree(folder)
+    assert (
+        shell("build", "--from", "gpt2", "bench=none", "verify=false", "--json").json["config"]["model"]["name"]
+        == "gpt2"
+    )
+    folder.mkdir()  # an empty folder is no model
+    assert shell("compare", "gpt2", "--json").json["points"][0]["notes"] == []
+
+
 def test_load_takes_a_config_with_overrides(hub):
     spec = archlab.load(hub("gpt2"), "model/attention=mqa", "model.n_layers=2")
     assert (spec.n_layers, spec.layers[0].attention.choice, spec.family) == (2, "mqa", "gpt2")
@@ -169,7 +193,6 @@ def test_load_takes_a_config_with_overrides(hub):
 @pytest.mark.parametrize("command", ["import", "compare"])
 def test_a_config_is_answered_without_torch_hydra_or_transformers(shell, hub, command):
     name = "deepseek-v3"
-    known_or_skip(lambda: load_config(hub(name)))
     code = f"""
 import sys
 from archlab import cli

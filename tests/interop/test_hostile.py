@@ -23,6 +23,11 @@ FILES = {
     "Infinity": (GOOD.replace(b"1e-05", b"-Infinity"), "-Infinity is not a number"),
     "a number out of range": (GOOD.replace(b"1e-05", b"1e999"), "is out of range"),
     "a number of 10,000 digits": (GOOD.replace(b"768", b"7" * 10_000), "is not JSON"),
+    "a name that stands twice": (GOOD.replace(b'"n_layer"', b'"n_embd": 8, "n_layer"'), '"n_embd" stands in it twice'),
+    "a name that stands twice within": (
+        GOOD[:-1] + b', "task_specific_params": {"a": 1, "a": 1}}',
+        "stands in it twice",
+    ),
     "a list": (b"[1, 2]", "is a list, not an object"),
     "a text": (b'"gpt2"', "is a text, not an object"),
     "null": (b"null", "is null, not an object"),
@@ -68,6 +73,14 @@ def test_a_pipe_does_not_hang(tmp_path: Path) -> None:
 def test_an_endless_device_is_no_file() -> None:
     with pytest.raises(RequestError, match="is not a file"):
         load_config("/dev/zero")
+
+
+@pytest.mark.parametrize(("target", "message"), [("config.json", "symbolic links"), ("nowhere", "No such file")])
+def test_a_link_that_leads_nowhere_is_said_to(target: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").symlink_to(target)
+    for path in (tmp_path, tmp_path / "config.json"):
+        with pytest.raises(RequestError, match=rf"config\.json: cannot be read: .*{message}"):
+            find_import(path)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

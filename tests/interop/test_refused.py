@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from imported import FACTS, error_of, fact
 
+from archlab.errors import ConfigError
+from archlab.interop.families import family
 from archlab.interop.harmless import HARMLESS
-from archlab.interop.hub import read_config
+from archlab.interop.hub import read_config, spec_of
+from archlab.interop.reader import Fields
 
 LLAMA = fact("llama-3.1-8b")["hf_config"]
 
@@ -24,8 +27,11 @@ def test_an_unknown_field_is_refused_by_name_and_value(name: str) -> None:
 
 @pytest.mark.parametrize("name", FACTS)
 def test_fields_that_cannot_matter_do_not(name: str) -> None:
-    taken = {key: "anything" for key in HARMLESS if key not in ("model_type", "_name_or_path")}
     config = fact(name)["hf_config"]
+    own = Fields(config)
+    family(config["model_type"]).read(own)
+    read = {*own.asked, "model_type", "_name_or_path", "architectures"}
+    taken = dict.fromkeys(HARMLESS.keys() - read, "anything")
     assert read_config({**taken, **config}) == read_config(config)
 
 
@@ -52,6 +58,10 @@ def test_fields_that_cannot_matter_do_not(name: str) -> None:
         ("opt-125m", {"word_embed_proj_dim": 512}, "I do not model word_embed_proj_dim = 512"),
         ("starcoder2-3b", {"mlp_type": "gated"}, 'I do not model mlp_type = "gated"'),
         ("gemma-2b", {"use_bidirectional_attention": True}, "use_bidirectional_attention = true"),
+        ("gemma-3-1b", {"attn_logit_softcapping": 50.0}, "I do not model attn_logit_softcapping = 50.0"),
+        ("olmoe-1b-7b", {"head_dim": 64}, "I do not model head_dim = 64; valid: 128, null"),
+        ("phi-2", {"head_dim": 64, "qk_layernorm": True}, "I do not model head_dim = 64; valid: 80, null"),
+        ("phi-3-mini-4k", {"rope_scaling": {"type": "linear", "factor": 2}}, "rope_scaling.type: I do not model type"),
         ("gpt-oss-20b", {"hidden_act": "gelu"}, 'I do not model hidden_act = "gelu"'),
         ("deepseek-v3", {"topk_method": "greedy"}, 'I do not model topk_method = "greedy"'),
         ("deepseek-v3", {"scoring_func": "softmax"}, 'I do not model scoring_func = "softmax"'),
@@ -91,6 +101,50 @@ def test_what_is_not_modelled_is_named(name: str, more: dict[str, Any], message:
 )
 def test_a_wrong_value_is_one_clear_line(more: dict[str, Any], message: str) -> None:
     assert message in error_of({**LLAMA, **more})
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "message"),
+    [
+        ("llama-3-8b", {"rms_norm_eps": -1}, "rms_norm_eps: -1 must be > 0"),
+        ("starcoder2-3b", {"norm_epsilon": 0}, "norm_epsilon: 0 must be > 0"),
+        ("gpt2", {"layer_norm_epsilon": -0.5}, "layer_norm_epsilon: -0.5 must be > 0"),
+        ("llama-3-8b", {"rope_theta": 1}, "rope_theta: 1 must be > 1"),
+        ("pythia-160m", {"rotary_emb_base": 0}, "rotary_emb_base: 0 must be > 1"),
+        ("pythia-160m", {"rotary_pct": -1}, "rotary_pct: -1 must be > 0"),
+        ("gemma-3-1b", {"rope_local_base_freq": -7}, "rope_local_base_freq: -7 must be > 1"),
+        ("llama-3-8b", {"rope_scaling": {"type": "linear", "factor": 0}}, "rope_scaling.factor: 0 must be >= 1"),
+        ("llama-3-8b", {"rope_parameters": {"rope_type": "linear", "factor": 0}}, "rope_parameters.factor: 0 must be"),
+        ("qwen2.5-7b-yarn", {"rope_scaling": {"type": "yarn", "factor": 4, "beta_slow": -2}}, "rope_scaling.beta_slow"),
+        ("qwen3-0.6b", {"head_dim": 7}, "head_dim: 7 features of a head of 7 would be rotated"),
+        ("gpt-j-6b", {"rotary_dim": 3}, "rotary_dim: 3 features of a head of 256 would be rotated"),
+        ("mixtral-8x7b", {"num_local_experts": 1}, "num_experts_per_tok: 2 is more than the 1 experts to choose from"),
+        ("deepseek-v3", {"n_group": 3}, "n_group: 3 does not divide"),
+        ("gemma-2-2b", {"hidden_activation": "relu2"}, 'hidden_activation: I do not model hidden_activation = "relu2"'),
+        ("deepseek-v3", {"topk_group": 9}, "topk_group: 9 is more than the 8"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_as_the_file_has_it(name: str, more: dict[str, Any], message: str) -> None:
+    def read() -> None:
+        config = changed(name, **more)
+        spec_of(config, read_config(config)[1])
+
+    with pytest.raises(ConfigError) as caught:
+        read()
+    assert str(caught.value).startswith(message)
+
+
+OTHERS = ("mamba", "jamba", "llama4", "llama4_text", "cohere2", "olmo3", "qwen3_next", "phimoe", "chatglm", "gemma3")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_family_is_no_misspelling(name: str) -> None:
+    assert "did you mean" not in error_of({"model_type": name})
+
+
+@pytest.mark.parametrize(("name", "meant"), [("lama", "llama"), ("gptneox", "gpt_neox"), ("qwen3moe", "qwen3_moe")])
+def test_a_misspelling_is_answered(name: str, meant: str) -> None:
+    assert f"did you mean {meant}?" in error_of({"model_type": name})
 
 
 def test_what_is_said_back_of_a_config_is_short() -> None:

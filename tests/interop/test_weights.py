@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from imported import DATA, REFERENCES, known_or_skip
+from imported import DATA, REFERENCES
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -27,7 +27,7 @@ GPT2 = DATA / "references" / "gpt2"
 
 
 def decoder_of(folder: Path, **options: Any) -> Decoder:
-    return build(known_or_skip(lambda: load_config(folder).spec), **options)
+    return build(load_config(folder).spec, **options)
 
 
 def tensors_of(decoder: Decoder) -> dict[str, Tensor]:
@@ -88,7 +88,7 @@ def test_a_sharded_index_is_the_same_as_one_file(tmp_path: Path) -> None:
         ("sub/model.safetensors", "is not the name of a safetensors file beside it"),
         ("model.bin", "is not the name of a safetensors file beside it"),
         (7, "is not the name of a safetensors file beside it"),
-        ("absent.safetensors", "is not a safetensors file: No such file"),
+        ("absent.safetensors", "1 of its 1 files are not there: absent.safetensors"),
         ("model.safetensors", "lacks"),
     ],
 )
@@ -97,6 +97,13 @@ def test_an_index_that_lies(listed: Any, message: str, tmp_path: Path) -> None:
     index = {"weight_map": {"model.norm.weight": listed}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert message in refusal(LLAMA, tmp_path)
+
+
+def test_all_files_that_an_index_lists_and_are_not_there_are_named(tmp_path: Path) -> None:
+    shutil.copy(GPT2 / "model.safetensors", tmp_path)
+    listed = {"a": "model.safetensors", "b": "two.safetensors", "c": "three.safetensors", "d": "two.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
+    assert "2 of its 3 files are not there: two.safetensors, three.safetensors" in refusal(LLAMA, tmp_path)
 
 
 def test_names_without_the_trunks_prefix_are_read(tmp_path: Path) -> None:

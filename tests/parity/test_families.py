@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from imported import known_or_skip
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from archlab.cost.params import parameters
+from archlab.errors import ConfigError
 from archlab.interop.export import export
 from archlab.interop.hub import load_config, read_config
 from archlab.model import build
@@ -309,7 +309,7 @@ def original(name: str, given: dict[str, Any], folder: Path) -> tuple[nn.Module,
 def test_logits_and_parameters_equal_those_of_transformers(name: str, index: int, tmp_path: Path) -> None:
     with doubled():
         model, ids, logits = original(name, CASES[name][index], tmp_path)
-    spec = known_or_skip(lambda: load_config(tmp_path).spec)
+    spec = load_config(tmp_path).spec
     assert parameters(spec).total == sum(p.numel() for p in model.parameters())
     decoder = build(spec, dtype=torch.float64, weights=tmp_path).eval()
     scale = max(1.0, logits.abs().max().item())
@@ -317,9 +317,26 @@ def test_logits_and_parameters_equal_those_of_transformers(name: str, index: int
 
 
 @pytest.mark.parametrize(("name", "index"), NAMED)
+@torch.no_grad()
+def test_heads_of_another_width_are_what_transformers_makes_of_them_or_refused(
+    name: str, index: int, tmp_path: Path
+) -> None:
+    given = {**CASES[name][index], "head_dim": 12}
+    try:
+        spec = resolved({"model_type": name, **given})
+    except ConfigError:
+        return
+    with doubled():
+        model, ids, logits = original(name, given, tmp_path)
+    assert parameters(spec).total == sum(p.numel() for p in model.parameters())
+    ours = build(spec, dtype=torch.float64, weights=tmp_path).eval()(ids)
+    assert (ours - logits).abs().max() <= 1e-9 * max(1.0, logits.abs().max().item())
+
+
+@pytest.mark.parametrize(("name", "index"), NAMED)
 def test_what_is_exported_is_what_transformers_builds(name: str, index: int) -> None:
     given = {**AutoConfig.for_model(name, **CASES[name][index]).to_dict(), "model_type": name}
-    spec = known_or_skip(lambda: resolved(given))
+    spec = resolved(given)
     config = export(spec)
     assert config["model_type"] == name
     again = AutoConfig.for_model(**{key: value for key, value in config.items() if key != "architectures"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 
 from archlab.errors import ConfigError, nearest
 from archlab.interop.family import Family
@@ -28,10 +29,16 @@ HOME = {name: module for module, names in _HOMES.items() for name in names.split
 def family(model_type: object) -> Family:
     """The family of a model_type. Raises ConfigError for one that archlab does not know."""
     if not isinstance(model_type, str) or model_type not in HOME:
-        near = nearest(model_type, HOME) if isinstance(model_type, str) and len(model_type) < 60 else None
+        near = _misspelt(model_type) if isinstance(model_type, str) else None
         problem = "is missing" if model_type is None else f"I do not know {show(model_type)}"
         raise ConfigError("model_type", problem, valid=sorted(HOME), nearest=near)
     return _families(HOME[model_type])[model_type]
+
+
+def _misspelt(model_type: str) -> str | None:
+    """The family that was meant. A program wrote the word: one that differs much, or in a number, is another family."""
+    near = nearest(model_type[:60], HOME, 0.85)
+    return near if near is None or re.findall(r"\d", near) == re.findall(r"\d", model_type) else None
 
 
 @functools.cache

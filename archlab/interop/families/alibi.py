@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from archlab.errors import ConfigError
 from archlab.interop.family import Family
 from archlab.interop.layout import MASKS, QKV, Held, Layout, by_head, rows
 from archlab.interop.parts import (
@@ -22,7 +21,7 @@ from archlab.interop.parts import (
     score_scale,
     sizes,
 )
-from archlab.interop.reader import Fields, unmodelled
+from archlab.interop.reader import Fields
 from archlab.interop.rope import rope
 
 
@@ -55,7 +54,7 @@ def mpt(f: Fields) -> Model:
     f.only("no_bias", True)
     f.only("logit_scale", None, 1, 1.0)
     f.only("norm_type", "low_precision_layernorm", "layernorm")
-    own, residual = _mpt_attention(f.block("attn_config") or Fields({}), width)
+    own, residual = _mpt_attention(f.block("attn_config") or Fields({}, "attn_config"), width)
     return {
         **size,
         "norm": layernorm(f, bias=False),
@@ -70,18 +69,15 @@ def mpt(f: Fields) -> Model:
 
 def _mpt_attention(f: Fields, width: int) -> tuple[Block, float]:
     """Options of the attention, and the dropout rate, which is the residual's too."""
-    try:
-        f.only("attn_type", "multihead_attention")
-        f.only("alibi", True)
-        for name in ("prefix_lm", "qk_ln", "attn_uses_sequence_id"):
-            f.only(name, False)
-        scale = score_scale(f.positive("softmax_scale", None) or width**-0.5, width)
-        clip = f.positive("clip_qkv", None)
-        f.only("alibi_bias_max", 8, 8.0)
-        dropped = rate(f, "attn_pdrop")
-        f.finish({"attn_impl": "which kernel runs", "model_type": "empty"})
-    except ConfigError as error:
-        raise error.under("attn_config") from None
+    f.only("attn_type", "multihead_attention")
+    f.only("alibi", True)
+    for name in ("prefix_lm", "qk_ln", "attn_uses_sequence_id"):
+        f.only(name, False)
+    scale = score_scale(f.positive("softmax_scale", None) or width**-0.5, width)
+    clip = f.positive("clip_qkv", None)
+    f.only("alibi_bias_max", 8, 8.0)
+    dropped = rate(f, "attn_pdrop")
+    f.finish({"attn_impl": "which kernel runs", "model_type": "empty"})
     return {**scale, **({} if clip is None else {"qkv_clip": clip})}, dropped
 
 
@@ -115,7 +111,7 @@ def _falcon_kv_heads(f: Fields, n_heads: int, new: bool) -> int:
     if f.flag("multi_query", True, null=False):
         return 1
     if given != n_heads:
-        raise unmodelled(f.spelled("num_key_value_heads"), given, (n_heads,))
+        raise f.unmodelled(f.spelled("num_key_value_heads"), given, (n_heads,))
     return n_heads
 
 
@@ -123,10 +119,10 @@ def _falcon_block(f: Fields, new: bool) -> Block:
     norms = f.whole("num_ln_in_parallel_attn", None, null=None, le=2) or (2 if new else 1)
     if not f.flag("parallel_attn", True, null=False):
         if new:
-            raise unmodelled("parallel_attn", False, (True,))
+            raise f.unmodelled("parallel_attn", False, (True,))
         return pre_norm()
     if not new and norms != 1:
-        raise unmodelled("num_ln_in_parallel_attn", norms, (1,))
+        raise f.unmodelled("num_ln_in_parallel_attn", norms, (1,))
     return {"choice": "parallel", "n_norms": norms}
 
 

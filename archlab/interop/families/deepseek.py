@@ -11,14 +11,14 @@ from archlab.interop.parts import (
     MAX_EXPERTS,
     Block,
     Model,
-    activation,
     attention_dropout,
     biases,
     ffn,
-    gated_ffn,
+    gate,
     head,
     heads,
     layered,
+    plain_ffn,
     pre_norm,
     rmsnorm,
     sizes,
@@ -60,7 +60,7 @@ def _around(f: Fields, size: Model) -> Model:
 
 
 def _mixture(f: Fields, n_experts: Any, n_shared: Any, per_token: Any, d_ff: int, **more: Any) -> Block:
-    expert = gated_ffn(activation(f, "silu"), f.whole("moe_intermediate_size", d_ff))
+    expert = plain_ffn(gate(f), f.whole("moe_intermediate_size", d_ff))
     shared = f.whole("n_shared_experts", n_shared, null=None, ge=0, le=MAX_EXPERTS)
     return mixture(f, expert, n_experts, per_token, n_shared=shared, **more)
 

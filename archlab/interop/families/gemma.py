@@ -5,32 +5,33 @@ from __future__ import annotations
 from archlab.interop.family import Family
 from archlab.interop.layout import llama_layout
 from archlab.interop.parts import (
-    PLAIN,
+    GATES,
     Block,
     Model,
     attention_dropout,
     biases,
-    gated_ffn,
     head,
     head_dim_of,
     heads,
     layered,
+    plain_ffn,
     pre_norm,
     rmsnorm,
     score_scale,
     sizes,
 )
 from archlab.interop.reader import Fields
-from archlab.interop.rope import layer_types, rope, scaled_rope, windows
+from archlab.interop.rope import layer_types, rope, two_ropes, windows
 
 
 def gemma(f: Fields) -> Model:
     size = sizes(f, d_model=3072, n_layers=28, vocab_size=256000, context=8192)
     # its first files say gelu, and an activation of its own that may be null; the tanh form is what both mean
-    f.only("hidden_activation", "gelu_pytorch_tanh", None)
-    act = f.word("hidden_act", tuple(PLAIN), "gelu")
+    act = f.word("hidden_act", tuple(GATES), "gelu")
+    act = "gelu_pytorch_tanh" if act == "gelu" else act
+    f.only("hidden_activation", act, None)
     return {
-        **_shared(f, size, "gelu_pytorch_tanh" if act == "gelu" else act, 24576),
+        **_shared(f, size, act, 24576),
         "attention": _attention(f, size, 16, 16),
         "position": rope(f, size),
         "head": head(f, tied=True),
@@ -43,7 +44,7 @@ def _shared(f: Fields, size: Model, act: str, d_ff: int) -> Model:
     return {
         **size,
         "norm": rmsnorm(f, 1e-6, unit_offset=True),
-        "ffn": gated_ffn(PLAIN[act], f.whole("intermediate_size", d_ff)),
+        "ffn": plain_ffn(GATES[act], f.whole("intermediate_size", d_ff)),
         "dropout": attention_dropout(f),
     }
 
@@ -55,7 +56,7 @@ def _attention(f: Fields, size: Model, n_heads: int, n_kv_heads: int) -> Block:
 
 def _later(f: Fields, size: Model, score_cap: float | None, logit_cap: float | None) -> Model:
     """What Gemma 2 and 3 share: four norms a layer, a scale of its own, caps."""
-    act = f.word("hidden_activation", tuple(PLAIN), "gelu_pytorch_tanh")
+    act = f.word("hidden_activation", tuple(GATES), "gelu_pytorch_tanh")
     f.only("hidden_act", act, None)
     own = _attention(f, size, 8, 4)
     scale = score_scale(f.positive("query_pre_attn_scalar", 256.0) ** -0.5, head_dim_of(size, own))
@@ -79,27 +80,16 @@ def gemma2(f: Fields) -> Model:
 
 def gemma3(f: Fields) -> Model:
     size = sizes(f, d_model=2304, n_layers=26, vocab_size=262208, context=131072)
+    f.only("attn_logit_softcapping", None)  # transformers keeps it and does not apply it
     model = _later(f, size, None, None)
     model["attention"]["qk_norm"] = "head"
     every = f.whole("sliding_window_pattern", 6)
     default = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(size["n_layers"])]
     types = layer_types(f, size, default)
     slides = windows(types, f.whole("sliding_window", 4096, null=None))
-    model["position"], local = _two_bases(f, size)
+    model["position"], local = two_ropes(f, size, 1e6, 1e4)
     moved: list[dict[str, Block]] = [{"position": local} if kind == "sliding_attention" else {} for kind in types]
     return layered(model, [{**a, **b} for a, b in zip(slides, moved, strict=True)])
-
-
-def _two_bases(f: Fields, size: Model) -> tuple[Block, Block]:
-    """The positions of full layers, and of sliding ones, which are never scaled by the hub's `rope_scaling`."""
-    theta, local = f.number("rope_theta", 1e6), f.number("rope_local_base_freq", 1e4)
-    nested = f.block("rope_parameters") or Fields({})
-    f.only("partial_rotary_factor", 1.0, 1)
-    old = f.block("rope_scaling") or Fields({})
-    full = Fields({**(nested.block("full_attention") or Fields({})).raw, **old.raw})
-    sliding = nested.block("sliding_attention") or Fields({})
-    nested.finish()
-    return scaled_rope(full, f, size, theta), scaled_rope(sliding, f, size, local)
 
 
 SANDWICH = {

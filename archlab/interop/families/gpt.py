@@ -5,6 +5,7 @@ from __future__ import annotations
 from archlab.interop.family import Family
 from archlab.interop.layout import MASKS, QKV, Layout, by_head, rows
 from archlab.interop.parts import (
+    Block,
     Model,
     activation,
     attention,
@@ -73,13 +74,23 @@ def gpt_neox(f: Fields) -> Model:
     return {
         **size,
         "norm": layernorm(f),
-        "position": rope(f, size, fraction=0.25),
+        "position": _neox_rope(f, size),
         "attention": {**attention(size, count, count), **biases(bias, bias)},
         "ffn": plain_ffn(activation(f, "gelu"), f.whole("intermediate_size", 24576), True),
         "dropout": dropout(residual, rate(f, "attention_dropout"), residual),
         "head": head(f, tied=False),
         "block": {"choice": "parallel", "n_norms": 2} if parallel else pre_norm(),
     }
+
+
+def _neox_rope(f: Fields, size: Model) -> Block:
+    """The family has names of its own beside the block of the scaling; the usual ones must not say otherwise."""
+    base, share = f.number("rotary_emb_base", 10000.0), f.number("rotary_pct", 0.25)
+    block = rope(f.instead(rope_theta=base, partial_rotary_factor=share), size, fraction=share)
+    for name, used in {"rope_theta": block["base"], "partial_rotary_factor": block.get("fraction", 1.0)}.items():
+        if f.number(name, used, null=used) != used:
+            raise f.unmodelled(name, f.raw[name], (used,))
+    return block
 
 
 def opt(f: Fields) -> Model:

@@ -86,8 +86,9 @@ def qwen(f: Fields, size: Model, attention: Block) -> Model:
 
 def qwen_window(f: Fields) -> int | None:
     """The window, None unless use_sliding_window says that it is used."""
-    window: int | None = f.whole("sliding_window", 4096, null=None, ge=0)
-    return window or None if f.flag("use_sliding_window", False) else None
+    used = f.flag("use_sliding_window", False)
+    window: int | None = f.whole("sliding_window", 4096, null=None, ge=1 if used else 0)
+    return window if used else None
 
 
 def granite(f: Fields) -> Model:
@@ -124,9 +125,9 @@ def smollm3(f: Fields) -> Model:
         "block": pre_norm(),
     }
     rotated = _rotated(f, size)
-    window = f.whole("sliding_window", None, null=None) if f.flag("use_sliding_window", False) else None
-    f.spelled("sliding_window")
-    default = ["sliding_attention" if window and not r else "full_attention" for r in rotated]
+    window = f.whole("sliding_window", None, null=None)
+    slide = f.flag("use_sliding_window", False) and window is not None
+    default = ["sliding_attention" if slide and not r else "full_attention" for r in rotated]
     slides = windows(layer_types(f, size, default), window)
     still: list[dict[str, Block]] = [{} if r else {"position": {"choice": "none"}} for r in rotated]
     return layered(model, [{**a, **b} for a, b in zip(still, slides, strict=True)])

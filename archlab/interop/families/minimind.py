@@ -10,12 +10,12 @@ from archlab.interop.layout import moe_layout
 from archlab.interop.parts import (
     Block,
     Model,
-    activation,
     dropout,
-    gated_ffn,
+    gate,
     head,
     head_dim_of,
     heads,
+    plain_ffn,
     pre_norm,
     rate,
     rmsnorm,
@@ -40,7 +40,7 @@ def minimind(f: Fields) -> Model:
     size = sizes(f, d_model=768, n_layers=8, vocab_size=6400, context=32768)
     every = rate(f, "residual_dropout")
     d_ff = f.whole("intermediate_size", None, null=None) or math.ceil(math.pi * size["d_model"] / 64) * 64
-    act = activation(f, "silu")
+    act = gate(f)
     attention = heads(f, size, 8, 4)
     return {
         **size,
@@ -55,7 +55,7 @@ def minimind(f: Fields) -> Model:
 
 
 def _experts(f: Fields, act: str, d_ff: int) -> Block:
-    expert = gated_ffn(act, f.whole("moe_intermediate_size", d_ff, null=d_ff))
+    expert = plain_ffn(act, f.whole("moe_intermediate_size", d_ff, null=d_ff))
     return mixture(f, expert, 4, 1, normalise=f.flag("norm_topk_prob", True))
 
 
@@ -63,15 +63,13 @@ def _dense(f: Fields, act: str, d_ff: int) -> Block:
     """The settings of experts are written in every file; without use_moe nobody reads them."""
     for name in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob"):
         f.spelled(name)
-    return gated_ffn(act, d_ff)
+    return plain_ffn(act, d_ff)
 
 
 def _rope(f: Fields, size: Model, head_dim: int) -> Block:
     if not f.flag("inference_rope_scaling", False):
         return rope(f, size, 1e6)
-    scaled = Fields({**f.raw, "rope_scaling": YARN})
-    scaled.asked = f.asked
-    block = rope(scaled, size, 1e6)
+    block = rope(f.instead(rope_scaling=YARN), size, 1e6)
     if size["context"] <= ORIGINAL:  # nothing to stretch
         return {"choice": "rope", "base": block["base"]}
     return {**block, "beta_slow": _slow_end(block["base"], head_dim)}

@@ -12,20 +12,20 @@ from archlab.interop.parts import (
     MAX_EXPERTS,
     Block,
     Model,
-    activation,
     attention_dropout,
     biases,
     ffn,
-    gated_ffn,
+    gate,
     head,
     heads,
     layered,
+    plain_ffn,
     pre_norm,
     rmsnorm,
     sizes,
 )
 from archlab.interop.reader import Fields
-from archlab.interop.rope import layer_types, one_window, rope, windows
+from archlab.interop.rope import layer_types, one_window, rope, scaling_of, windows
 
 
 def mixture(f: Fields, expert: Block, n_experts: int, per_token: int, **more: Any) -> Block:
@@ -57,7 +57,7 @@ def mixtral(f: Fields) -> Model:
 def qwen2_moe(f: Fields) -> Model:
     size = sizes(f, d_model=2048, n_layers=24, vocab_size=151936, context=32768)
     shared = f.whole("shared_expert_intermediate_size", 5632)
-    expert = gated_ffn(activation(f, "silu"), f.whole("moe_intermediate_size", 1408))
+    expert = plain_ffn(gate(f), f.whole("moe_intermediate_size", 1408))
     model = {
         **_qwen(f, size),
         "attention": {**heads(f, size, 16, 16), **biases(f.flag("qkv_bias", True), False)},
@@ -67,7 +67,8 @@ def qwen2_moe(f: Fields) -> Model:
     }
     window = qwen_window(f)
     until = f.whole("max_window_layers", 28, ge=0)
-    slides = [window is not None and i % 2 == 0 and i < until for i in range(size["n_layers"])]
+    used = f.flag("use_sliding_window", False)
+    slides = [used and i % 2 == 0 and i < until for i in range(size["n_layers"])]
     types = layer_types(f, size, ["sliding_attention" if s else "full_attention" for s in slides])
     return _sparse(f, model, windows(types, window), 5632)
 
@@ -75,10 +76,10 @@ def qwen2_moe(f: Fields) -> Model:
 def qwen3_moe(f: Fields) -> Model:
     size = sizes(f, d_model=2048, n_layers=24, vocab_size=151936, context=32768)
     bias = f.flag("attention_bias", False)
-    expert = gated_ffn(activation(f, "silu"), f.whole("moe_intermediate_size", 768))
+    expert = plain_ffn(gate(f), f.whole("moe_intermediate_size", 768))
     model = {
         **_qwen(f, size),
-        "attention": {**heads(f, size, 32, 4, 128), **biases(bias, bias), "qk_norm": "head"},
+        "attention": {**heads(f, size, 32, 4), **biases(bias, bias), "qk_norm": "head"},
         "ffn": mixture(f, expert, 128, 8, normalise=f.flag("norm_topk_prob", False)),
     }
     window = qwen_window(f)
@@ -133,12 +134,10 @@ def gpt_oss(f: Fields) -> Model:
 
 def _gpt_oss_rope(f: Fields, size: Model) -> Block:
     """YaRN by default."""
-    if f.has("rope_scaling") or f.has("rope_parameters"):
+    if scaling_of(f).raw or f.has("rope_parameters"):
         return rope(f, size, 150000.0)
     yarn = {"rope_type": "yarn", "factor": 32.0, "truncate": False, "original_max_position_embeddings": 4096}
-    default = Fields({**f.raw, "rope_parameters": yarn})
-    default.asked = f.asked
-    return rope(default, size, 150000.0)
+    return rope(f.instead(rope_parameters=yarn), size, 150000.0)
 
 
 MIXTRAL_EXPERTS = experts("block_sparse_moe", "gate", "w1", "w3", "w2")

@@ -12,6 +12,7 @@ from archlab.interop.parts import (
     biases,
     ffn,
     head,
+    head_size,
     heads,
     pre_norm,
     rmsnorm,
@@ -61,11 +62,13 @@ def olmo2(f: Fields) -> Model:
 
 def olmoe(f: Fields) -> Model:
     size = sizes(f, d_model=2048, n_layers=16, vocab_size=50304, context=4096)
+    own = _attention(f, size, 16)
+    f.only("head_dim", head_size(size, own["n_heads"]), None)  # the width of its norms goes by hidden_size
     return {
         **size,
         "norm": rmsnorm(f, 1e-5),
         "position": rope(f, size),
-        "attention": {**_attention(f, size, 16), "qk_norm": "full", **_clip(f)},
+        "attention": {**own, "qk_norm": "full", **_clip(f)},
         "ffn": mixture(f, ffn(f, 2048), 64, 8, normalise=f.flag("norm_topk_prob", False)),
         "dropout": attention_dropout(f),
         "head": head(f, tied=False),

@@ -14,6 +14,7 @@ from archlab.interop.parts import (
     dropout,
     ffn,
     head,
+    head_size,
     heads,
     layered,
     layernorm,
@@ -24,17 +25,20 @@ from archlab.interop.parts import (
     sizes,
 )
 from archlab.interop.reader import Fields
-from archlab.interop.rope import one_window, rope
+from archlab.interop.rope import one_window, rope, scaling_of
 
 
 def phi(f: Fields) -> Model:
     size = sizes(f, d_model=2048, n_layers=24, vocab_size=51200, context=2048)
     normed = {"qk_norm": "head"} if f.flag("qk_layernorm", False) else {}
+    own = heads(f, size, 32)
+    if normed:  # the width of these norms goes by hidden_size
+        f.only("head_dim", head_size(size, own["n_heads"]), None)
     return {
         **size,
         "norm": layernorm(f),
         "position": rope(f, size, fraction=0.5),
-        "attention": {**heads(f, size, 32), **biases(True, True), **normed},
+        "attention": {**own, **biases(True, True), **normed},
         "ffn": plain_ffn(activation(f, "gelu_new"), f.whole("intermediate_size", 8192), True),
         "dropout": classic_dropout(f),
         "head": head(f, tied=False, bias=True),
@@ -60,15 +64,13 @@ def phi3(f: Fields) -> Model:
 
 def _phi3_dialect(f: Fields) -> Fields:
     """The fields, with the context before the stretch beside the scaling, and what Phi-3 called `yarn` by its name."""
-    f.whole("original_max_position_embeddings", 4096)
-    raw = {"original_max_position_embeddings": 4096, **f.raw}
-    for name in ("rope_scaling", "rope_parameters"):
-        block = raw.get(name)
-        if isinstance(block, dict) and "yarn" in (block.get("rope_type"), block.get("type")):
-            raw[name] = {**{k: v for k, v in block.items() if k != "type"}, "rope_type": "longrope"}
-    dialect = Fields(raw)
-    dialect.asked = f.asked
-    return dialect
+    original = f.whole("original_max_position_embeddings", 4096)
+    scaling = scaling_of(f)
+    name = "rope_type" if scaling.has("rope_type") else "type"
+    kind = scaling.word(name, ("default", "longrope", "su", "yarn"), "default")
+    block = {**scaling.raw, "rope_type": "longrope" if kind == "yarn" else kind}
+    blocks = {"rope_scaling": None, scaling.where or "rope_scaling": block}
+    return f.instead(original_max_position_embeddings=original, **blocks)
 
 
 def stablelm(f: Fields) -> Model:
