@@ -205,7 +205,7 @@ def inherited_of(cls: Any) -> tuple[str, ...]:
     return tuple(name for name, item in fields_of(cls).items() if item.metadata.get("inherited"))
 
 
-class Written(str):
+class Verbatim(str):
     """Plain data by how it is written, as a key: so that 1, 1.0 and true stay apart."""
 
     data: Any
@@ -216,7 +216,7 @@ class Written(str):
         return written
 
 
-NOTHING = Written({})
+NOTHING = Verbatim({})
 BLOCK = (dict, Mapping)
 """A block of a config, for isinstance: an abstract class alone takes three times as long to ask for."""
 
@@ -274,11 +274,11 @@ class Spec(Frozen):
 
 def read_plain(cls: type, raw: Mapping[str, Any] | None, prefix: str) -> Any:
     """A class of options that is no choice (a workload, a bench setting), read and checked."""
-    return _read_plain(cls, Written(raw) if raw else NOTHING, prefix)
+    return _read_plain(cls, Verbatim(raw) if raw else NOTHING, prefix)
 
 
 @functools.lru_cache(2**10)
-def _read_plain(cls: type, raw: Written, prefix: str) -> Any:
+def _read_plain(cls: type, raw: Verbatim, prefix: str) -> Any:
     try:
         return cls(**read_options(cls, raw.data))
     except ConfigError as error:

@@ -15,7 +15,7 @@ from archlab.errors import ConfigError, unknown_key
 from archlab.frozen import Frozen
 from archlab.hardware import Hardware
 from archlab.hardware import read as read_hardware
-from archlab.options import BLOCK, Written, option, options_of, read_plain
+from archlab.options import BLOCK, Verbatim, option, options_of, read_plain
 from archlab.record import Figure
 from archlab.workload import BenchOptions, Workload
 
@@ -100,11 +100,11 @@ def _check_groups(config: Mapping[str, Any]) -> None:
 
 
 def _hardware(settings: Mapping[str, Any] | None) -> Hardware | None:
-    return None if settings is None else _read_hardware(Written(settings))
+    return None if settings is None else _read_hardware(Verbatim(settings))
 
 
 @functools.lru_cache(2**10)
-def _read_hardware(settings: Written) -> Hardware:
+def _read_hardware(settings: Verbatim) -> Hardware:
     return read_hardware(settings.data)
 
 

@@ -17,7 +17,7 @@ from archlab.components.head.spec import Head
 from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
 from archlab.errors import ConfigError, nearest, unknown_key
 from archlab.frozen import Frozen
-from archlab.options import BLOCK, Option, Written, option, options_of, read_options
+from archlab.options import BLOCK, Option, Verbatim, option, options_of, read_options
 from archlab.registry import AXES, Choice, choice, choices, part_choices
 
 LAYER_AXES = ("norm", "attention", "position", "ffn", "dropout", "block")
@@ -54,7 +54,7 @@ REMEMBERED = 2**14
 Sizes = tuple[tuple[str, Any], ...]
 """What the model supplies to a choice, by name: its sizes, and of a layer the norm and the heads."""
 
-Blocks = Mapping[str, Written]
+Blocks = Mapping[str, Verbatim]
 """The config's block of each axis."""
 
 TypedOn = Mapping[str, frozenset[str]]
@@ -65,7 +65,7 @@ Read = tuple[Any, tuple[str, ...]]
 
 
 @functools.lru_cache(REMEMBERED)
-def _read(axis: str, block: Written, typed: frozenset[str], sizes: Sizes) -> Read:
+def _read(axis: str, block: Verbatim, typed: frozenset[str], sizes: Sizes) -> Read:
     """The spec of one axis from its config block. typed, and the keys of notes and errors: below the block."""
     chosen = choice(axis, block.data.get("choice"))
     values, notes = _keep(chosen, block.data, typed)
@@ -91,7 +91,7 @@ def _read_part(opt: Option, block: Any, typed: frozenset[str], sizes: Sizes) -> 
     if not isinstance(name, str) or name not in known:
         raise _wrong_part(opt, f"{opt.name}.choice", f"no choice {name!r}", name, nearest(str(name), known), known)
     try:
-        return _read(axis, Written({**block, "choice": name}), typed, sizes)
+        return _read(axis, Verbatim({**block, "choice": name}), typed, sizes)
     except ConfigError as error:
         raise error.under(opt.name) from None
 
@@ -132,7 +132,7 @@ def _known_somewhere(axis: str, key: str) -> bool:
 
 
 @functools.lru_cache(REMEMBERED)
-def _read_layer(blocks: tuple[Written, ...], typed: tuple[frozenset[str], ...], sizes: Sizes) -> Read:
+def _read_layer(blocks: tuple[Verbatim, ...], typed: tuple[frozenset[str], ...], sizes: Sizes) -> Read:
     """One layer's spec from its blocks, in the order of LAYER_AXES; notes and errors as of `_read`, below the axis."""
     parts: dict[str, Any] = {}
     dropped: list[str] = []
@@ -215,9 +215,9 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @functools.lru_cache(REMEMBERED)
-def _changed(axis: str, base: Written, change: Written) -> Written:
+def _changed(axis: str, base: Verbatim, change: Verbatim) -> Verbatim:
     """A layer's block: the model's with what the layer changes."""
-    return Written(merge(_usable(axis, base.data, change.data), change.data))
+    return Verbatim(merge(_usable(axis, base.data, change.data), change.data))
 
 
 def _usable(axis: str, base: Mapping[str, Any], change: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -244,7 +244,7 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
     Raises ConfigError, with the dotted key, where the config cannot be.
     """
     blocks, own = _split(model)
-    options = _read_model(Written(own))
+    options = _read_model(Verbatim(own))
     sizes = {"d_model": options.d_model, "vocab_size": options.rows, "context": options.context}
     reader = _Reader(tuple(sizes.items()))
     typed_on = _typed_on(frozenset(typed))
@@ -273,7 +273,7 @@ def _split(model: Mapping[str, Any]) -> tuple[Blocks, dict[str, Any]]:
         block = model.get(axis)
         if not isinstance(block, BLOCK):
             raise _no_block(axis, block)
-        blocks[axis] = Written(block)
+        blocks[axis] = Verbatim(block)
     return blocks, {key: value for key, value in model.items() if key not in AXES and key != "layers"}
 
 
@@ -290,7 +290,7 @@ def _typed_on(typed: frozenset[str]) -> TypedOn:
 
 
 @functools.lru_cache(REMEMBERED)
-def _read_model(written: Written) -> ModelOptions:
+def _read_model(written: Verbatim) -> ModelOptions:
     own, known = written.data, options_of(ModelOptions)
     for key in own:
         if key not in known:
@@ -317,7 +317,7 @@ def _layers(
     unrolled: list[LayerSpec] = []
     for index, entry in enumerate(pattern):
         path = f"model.layers[{index}]"
-        repeat, changes, typed = _entry(Written(entry), path)
+        repeat, changes, typed = _entry(Verbatim(entry), path)
         changed = {axis: _changed(axis, blocks[axis], change) for axis, change in changes.items()}
         layer = reader.layer({**blocks, **changed}, path, {**typed_on, **typed})
         if layer.position.embeds and layer.position != base.position:
@@ -328,7 +328,7 @@ def _layers(
 
 
 @functools.lru_cache(REMEMBERED)
-def _entry(written: Written, path: str) -> tuple[int, Blocks, TypedOn]:
+def _entry(written: Verbatim, path: str) -> tuple[int, Blocks, TypedOn]:
     """How often a pattern's entry repeats, what it changes by axis, and the keys that it sets there."""
     entry = written.data
     if not isinstance(entry, Mapping):
@@ -343,4 +343,4 @@ def _entry(written: Written, path: str) -> tuple[int, Blocks, TypedOn]:
         if not isinstance(block, Mapping):
             raise ConfigError(f"{path}.{axis}", f"{block!r} is not a mapping of options", value=block)
     typed = {axis: frozenset(_keys(block)) for axis, block in changes.items()}
-    return repeat, {axis: Written(block) for axis, block in changes.items()}, typed
+    return repeat, {axis: Verbatim(block) for axis, block in changes.items()}, typed

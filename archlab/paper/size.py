@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from archlab.budget import MEASURES, Candidate, Solution, measure, plain, show
-from archlab.document import Column, Document, Explanation, Row, Table
+from archlab.document import Column, Document, Explanation, Later, Row, Table
 from archlab.errors import ConfigError
+from archlab.frozen import replace
 from archlab.request import Request
 from archlab.sizes import WIDTHS
+
+FULL = "flops_prefill_per_token.full"
+"""What a record calls the FLOPs that a budget is of."""
 
 
 def document(asked: Request) -> Document:
@@ -24,7 +29,7 @@ def document(asked: Request) -> Document:
         verdict=_verdict(found),
         assumptions=_assumptions(asked, found),
         notes=[*asked.dropped, *_notes(found)],
-        explanations=[*_explanations(found), *_figures(asked, found)],
+        explanations=Later(lambda: [*_explanations(found), *_figures(asked)]),
     )
 
 
@@ -105,12 +110,10 @@ def _explanations(found: Solution) -> list[Explanation]:
     ]
 
 
-def _figures(asked: Request, found: Solution) -> list[Explanation]:
-    """What each column counts, and how much of it the answer has."""
-    at = f"at {found.size.name} = {found.answer.value:,}"
-    return [
-        Explanation(
-            name, "exact", f"{name} = {measured.how}", f"{show(measure(name, asked.spec, asked.workload))} {at}"
-        )
-        for name, measured in MEASURES.items()
-    ]
+def _figures(asked: Request) -> Iterator[Explanation]:
+    """The closed form of each column, with the answer's numbers."""
+    from archlab.cost.explain import explain
+
+    closed = explain(asked.spec, asked.workload)
+    for name in MEASURES:
+        yield replace(closed[FULL if name == "flops_per_token" else name], figure=name)
