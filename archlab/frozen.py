@@ -5,10 +5,13 @@ A class costs 0.03 ms instead of 1.1 ms (Python 3.11), and a command that is to 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
 
 T = TypeVar("T", bound="Frozen")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class _Missing:
@@ -109,6 +112,25 @@ def values_of(value: Frozen) -> dict[str, Any]:
     """The values of its fields by name, in the order of declaration."""
     held = value.__dict__
     return {name: held[name] for name in value._fields}
+
+
+def remembered(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep what a function makes of a Frozen value, its first argument, with that value, by the other arguments.
+
+    By the value itself and not by what it equals: an int that remembers more than its number equals a plain one. What
+    is made is shared, and not to be changed.
+    """
+
+    @functools.wraps(function)
+    def kept(*given: P.args, **named: P.kwargs) -> R:
+        store = given[0].__dict__.setdefault("_remembered", {})
+        key = (function, given[1:], *named.items())
+        if key not in store:
+            store[key] = function(*given, **named)
+        found: R = store[key]
+        return found
+
+    return kept
 
 
 def replace(value: T, **changes: Any) -> T:

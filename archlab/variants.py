@@ -6,9 +6,7 @@ thousand are a matter of seconds.
 
 from __future__ import annotations
 
-import functools
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +44,31 @@ class Point(Frozen):
 
 
 def sweep(source: str | Path, choices: Mapping[str, Iterable[Any]]) -> Iterator[Point]:
-    """Every combination of the values of `choices`, the last key varying fastest, over a model source.
+    """Every combination of the values of `choices` over a model source.
 
-    `sweep("gqa", {"model/ffn": ["swiglu", "gelu"], "model.n_layers": range(1, 9)})`. A point means what `load` makes of
-    the same overrides, and so does a combination that cannot be: it is a point with an error, and the sweep goes on.
-    Values are data: nothing in them is interpolated. A key or a choice that there is not is raised at once, before
-    the first point: ConfigError, or RequestError for the source.
+    `sweep("gqa", {"model/ffn": ["swiglu", "gelu"], "model.n_layers": range(1, 9)})`. Choices are made before values are
+    set, as Hydra does; among each the first key varies slowest. A point means what `load` makes of the same overrides,
+    and so does a combination that cannot be: it is a point with an error, and the sweep goes on. Values are data:
+    nothing in them is interpolated. A key or a choice that there is not is raised at once, before the first point:
+    ConfigError, or RequestError for the source.
     """
     config = base_config(source)
-    values = {key: _checked(key, given) for key, given in choices.items()}
-    typed = frozenset(key for key in values if _is_value(key))
-    combinations = itertools.product(*values.values())
-    return (_point(config, dict(zip(values, chosen, strict=True)), typed) for chosen in combinations)
+    values = [(key, _checked(key, choices[key])) for key in sorted(choices, key=_is_value)]
+    typed = frozenset(filter(_is_value, choices))
+    return (_point(made, chosen, typed) for chosen, made in _combined(config, values, {}))
+
+
+def _combined(
+    config: Mapping[str, Any], values: Sequence[tuple[str, list[Any]]], chosen: Choices
+) -> Iterator[tuple[Choices, Mapping[str, Any]]]:
+    """What is chosen, and the config with it put in; what combinations have in common is put in once."""
+    if not values:
+        yield chosen, config
+        return
+    (key, given), *rest = values
+    path = tuple(key.split(".")) if _is_value(key) else (*key.split("/"), "choice")
+    for value in given:
+        yield from _combined(_put(config, path, value), rest, {**chosen, key: value})
 
 
 def _checked(key: str, values: Iterable[Any]) -> list[Any]:
@@ -84,27 +95,14 @@ def _checked(key: str, values: Iterable[Any]) -> list[Any]:
 
 def _point(config: Mapping[str, Any], choices: Choices, typed: frozenset[str]) -> Point:
     try:
-        return Point(choices, read_request(varied(config, choices), typed), None)
+        return Point(choices, read_request(config, typed), None)
     except RequestError as error:
         return Point(choices, None, error)
 
 
-def varied(config: Mapping[str, Any], choices: Choices) -> dict[str, Any]:
-    """A composed config with overrides put in as Hydra does: choices first, then values in order, blocks merged."""
-    made: Mapping[str, Any] = config
-    for key in sorted(choices, key=_is_value):
-        made = _put(made, _path(key), choices[key])
-    return dict(made)
-
-
 def _is_value(key: str) -> bool:
+    """Whether an override sets a value; `model/ffn` makes a choice."""
     return "/" not in key
-
-
-@functools.cache
-def _path(key: str) -> tuple[str, ...]:
-    """Where in the config a key is set."""
-    return tuple(key.split(".")) if _is_value(key) else (*key.split("/"), "choice")
 
 
 def _put(block: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How fast compositions are costed on one core: composed, and their parameters, KV cache and FLOPs in closed form.
+"""How fast compositions are costed on one core: composed, their parameters, KV cache, FLOPs and bound in closed form.
 
     python benchmarks/costing.py [--quick]
 
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import archlab
+from archlab.cost.roofline import Passes, bound
+from archlab.hardware import hardware
 
 CHUNK = 400
 CHUNK = 400
@@ -58,11 +60,18 @@ SWEEPS: dict[str, tuple[str, dict[str, Iterable[Any]]]] = {
 }
 
 
-def cost(spec: Any) -> tuple[int, int, int]:
-    """Parameters, KV bytes of a full context in bf16, FLOPs of a prompt of 1,024 tokens and one token after it."""
+DEVICE = hardware("h200")
+
+
+def cost(spec: Any) -> tuple[int, int, int, float | None]:
+    """Parameters, KV bytes of a full context in bf16, FLOPs of a prompt of 1,024 tokens and one token after it.
+
+    And what the device bounds decoding after that prompt by, in tokens a second.
+    """
     parameters = archlab.parameters(spec).total
     cache = archlab.kv_cache(spec, batch=1, context=spec.context, dtype="bf16").bytes
-    return parameters, cache, archlab.flops(spec, batch=1, prompt=1024, new=1).total
+    count = archlab.flops(spec, batch=1, prompt=1024, new=1).total
+    return parameters, cache, count, bound(Passes(spec).decode(batch=1, context=1024), DEVICE).tok_s
 
 
 def measure(source: str, choices: Mapping[str, Iterable[Any]]) -> dict[str, Any]:
@@ -72,7 +81,7 @@ def measure(source: str, choices: Mapping[str, Iterable[Any]]) -> dict[str, Any]
     disturbed least.
     """
     points = archlab.sweep(source, choices)
-    costs: list[tuple[int, int, int]] = []
+    costs: list[tuple[int, int, int, float | None]] = []
     wall, cpu = time.perf_counter(), [time.process_time()]
     while chunk := [cost(point.spec) for point in itertools.islice(points, CHUNK)]:
         costs += chunk

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from archlab.components.norm.spec import RMSNorm
-from archlab.frozen import Frozen, field, fields_of, replace, values_of
+from archlab.frozen import Frozen, field, fields_of, remembered, replace, values_of
 
 
 class Point(Frozen):
@@ -99,3 +99,20 @@ def test_a_value_that_was_a_key_here_is_one_in_another_process():
     pickled = subprocess.run([sys.executable, "-c", code], env=there, capture_output=True, check=True).stdout
     here = RMSNorm(axis="norm", choice="rmsnorm", eps=1e-6, eps_place="inside", weight=True, unit_offset=False)
     assert {pickle.loads(pickled): 1}[here] == 1
+
+
+def test_what_is_remembered_belongs_to_the_value_itself_and_to_the_other_arguments():
+    asked = []
+
+    @remembered
+    def scaled(point: Point, by: int = 1) -> list[int]:
+        asked.append((point, by))
+        return [by * point.x]
+
+    one, equal = Point(1), Point(1)
+    assert scaled(one, 2) is scaled(one, 2)
+    assert scaled(one, 2) is not scaled(equal, 2)  # equal is not the same: an int may know more than its number
+    assert (scaled(one, 3), scaled(one, by=3), scaled(one)) == ([3], [3], [1])
+    assert len(asked) == 5
+    assert one == equal
+    assert "_remembered" not in pickle.loads(pickle.dumps(one)).__dict__

@@ -13,7 +13,7 @@ from archlab.components.attention.spec import GroupedAttention
 from archlab.components.ffn.spec import FFN, MixtureOfExperts
 from archlab.cost.storage import KEPT, Storage, tensor_bytes
 from archlab.decoder.spec import DecoderSpec, LayerSpec
-from archlab.frozen import Frozen
+from archlab.frozen import Frozen, remembered
 
 COPIED = ("q_down", "kv_down", "q_down_bias", "kv_down_bias", "o_bias", "down_bias", "router", "router_bias", "gate")
 """Tensors that every device has, by the last word of their name; norms too."""
@@ -63,9 +63,8 @@ def weights(spec: DecoderSpec, storage: Storage, tp: int = 1) -> Weights:
     placed = sum(sum(position.params().values()) for position, _ in spec.position_kinds if position.embeds)
     experts, layers = [], 0
     for layer, indices in spec.layer_kinds:
-        bytes_ = _layer(layer, storage, tp)
-        routed = sum(size for name, size in bytes_.items() if name.startswith("experts."))
-        layers += len(indices) * (sum(bytes_.values()) - routed)
+        (attention, _), (ffn, routed) = (_shares(choice, storage, tp) for choice in (layer.attention, layer.ffn))
+        layers += len(indices) * (_norm_bytes(layer, storage) + attention + ffn)
         if isinstance(layer.ffn, MixtureOfExperts):
             experts.append(Experts(len(indices) * routed, layer.ffn.n_experts, layer.ffn.experts_per_token))
     norms = (spec.block.final_norm + spec.block.embedding_norm) * sum(spec.norm.params(spec.d_model).values())
@@ -80,12 +79,12 @@ def up(count: int, parts: int) -> int:
     return -(-count // parts)
 
 
-def _layer(layer: LayerSpec, storage: Storage, tp: int) -> dict[str, int]:
-    """Bytes of one layer on one device by tensor."""
-    found = {"norms": _norm_bytes(layer, storage)}
-    for choice in (layer.attention, layer.ffn):
-        found |= {name: _share(choice, name, size, tp) for name, size in tensor_bytes(choice, storage).items()}
-    return found
+@remembered
+def _shares(choice: Attention | FFN, storage: Storage, tp: int) -> tuple[int, int]:
+    """Bytes of one layer's attention or FFN on one device: of what every token passes, and of routed experts."""
+    sizes = {name: _share(choice, name, size, tp) for name, size in tensor_bytes(choice, storage).items()}
+    routed = sum(size for name, size in sizes.items() if name.startswith("experts."))
+    return sum(sizes.values()) - routed, routed
 
 
 def _norm_bytes(layer: LayerSpec, storage: Storage) -> int:
