@@ -51,6 +51,7 @@ def inference_memory(spec: DecoderSpec, workload: Workload) -> Memory:
     width = dtype_bytes(workload.weight_dtype)
     tokens = workload.batch * workload.prompt
     live = max(_live_bytes(layer, width, workload.length) for layer, _ in spec.layer_kinds)
+    live += _shared_bytes(spec, width)
     return Memory(
         weights=parameters(spec).total * width,
         gradients=0,
@@ -104,6 +105,13 @@ def _mask_bytes(layer: LayerSpec, width: int, keys: int) -> int:
     return keys * (1 + width + (2 * _wide(width) * layer.attention.n_heads if by_head else 0))
 
 
+def _shared_bytes(spec: DecoderSpec, width: int) -> int:
+    """Bytes a token of the keys and values that are held on for layers that share them, where no cache has them all."""
+    kinds = dict(zip(spec.shared_kv, spec.layers, strict=True)).items()
+    attentions = [layer.attention for kind, layer in kinds if kind is not None]
+    return sum(2 * width * attention.kv_width for attention in attentions if attention.locality.limit is not None)
+
+
 def _live_bytes(layer: LayerSpec, width: int, keys: int) -> int:
     """Bytes a token while one layer runs: the residual stream twice, a norm, and the larger of its two branches."""
     attention, ffn = layer.attention, layer.ffn
@@ -119,9 +127,9 @@ def _kept_bytes(layer: LayerSpec, width: int, keys: int) -> int:
     attention, ffn, dropout = layer.attention, layer.ffn, layer.dropout
     kept = len(layer.block.norm_names) * _norm_bytes(ffn.d_model, width)
     if attention.qk_norm_widths:
-        kept += _norm_bytes(attention.q_width + attention.kv_width, width)
+        kept += _norm_bytes(attention.q_width + attention.own_kv_width, width)
     # input; q, k, v; q and k once turned; the result by head, and merged for the output projection
-    kept += width * (ffn.d_model + 4 * attention.q_width + 3 * attention.kv_width)
+    kept += width * (ffn.d_model + 4 * attention.q_width + 3 * attention.own_kv_width)
     if attention.backend_used == "math" or dropout.attention:
         kept += _score_bytes(layer, width, keys)
     if dropout.attention:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
-from archlab.components.attention.module import Step
+from archlab.components.attention.module import SharedKV, Step
 from archlab.components.block.module import scaled
 from archlab.components.linear import Embedding
 from archlab.components.norm.module import make_norm
@@ -32,6 +32,7 @@ class Decoder(Generative):
         super().__init__()
         self.spec = spec
         self.embedding = Embedding(spec.vocab_size, spec.d_model)
+        self.shared_kv = spec.shared_kv
         positions, self.position_of = _positions(spec)
         self.positions = nn.ModuleList(positions)  # type: ignore[assignment]
         self.embedding_norm = make_norm(spec.norm, spec.d_model) if spec.block.embedding_norm else nn.Identity()
@@ -76,18 +77,23 @@ class Decoder(Generative):
         x = scaled(self.embedding(ids), self.spec.block.embedding_scale)
         return self.embedding_dropout(self.embedding_norm(self.positions[0].embed(x, span)))
 
-    def _steps(self, span: Span | TensorSpan, cache: KVCache | None, ids: Tensor) -> list[Step]:
-        """What each layer's attention is told of this pass; angles and masks are made once a kind."""
+    def _steps(self, span: Span | TensorSpan, cache: KVCache | None, ids: Tensor) -> Iterator[Step]:
+        """What each layer's attention is told of this pass, layer by layer; angles and masks are made once a kind.
+
+        Keys and values that layers share are let go when the next layer of their kind has its own.
+        """
         rotations = [position.rotation(span) for position in self.positions]
         masks: dict[Any, Tensor | None] = {}
-        steps = []
-        for index, (layer, kind) in enumerate(zip(self.spec.layers, self.position_of, strict=True)):
+        shared: dict[int | None, SharedKV] = {}
+        for index, (layer, kind, kv) in enumerate(zip(self.spec.layers, self.position_of, self.shared_kv, strict=True)):
+            if kv is not None and not layer.attention.shares_kv:
+                shared[kv] = SharedKV()
             locality = layer.attention.locality
             key = (kind if self.positions[kind].biases else None, locality)
             if key not in masks:
                 masks[key] = self.positions[kind].mask(span, locality, ids.device)
-            steps.append(Step(rotations[kind], masks[key], None if cache is None else cache.layer(index, span)))
-        return steps
+            memory = None if cache is None else cache.layer(index, span)
+            yield Step(rotations[kind], masks[key], memory, shared.get(kv))
 
 
 def _layer(spec: LayerSpec, width: int) -> nn.Module:

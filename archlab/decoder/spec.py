@@ -12,6 +12,7 @@ from archlab.components.head.spec import Head, LanguageHead
 from archlab.components.locality import Locality
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
+from archlab.decoder.sharing import kv_sources, shared_kinds
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, values_of
 from archlab.options import Spec
@@ -101,6 +102,16 @@ class DecoderSpec(Frozen):
     def layer_counts(self) -> tuple[tuple[LayerSpec, int], ...]:
         """Each distinct layer and how many there are of it: what sums over the layers go through."""
         return tuple((layer, len(indices)) for layer, indices in self.layer_kinds)
+
+    @functools.cached_property
+    def kv_sources(self) -> tuple[int, ...]:
+        """For each layer, the one whose keys and values it reads: itself, unless it shares. Raises ConfigError."""
+        return kv_sources(self.layers)
+
+    @functools.cached_property
+    def shared_kv(self) -> tuple[int | None, ...]:
+        """For each layer, the number of the kind of its keys and values; None where no layer shares that kind."""
+        return shared_kinds(self.layers)
 
     @functools.cached_property
     def position_kinds(self) -> tuple[tuple[Position, int], ...]:

@@ -25,6 +25,7 @@ COMPOSITIONS: dict[str, dict[str, Any]] = {
     "gpt2-like": {"norm": {"choice": "layernorm"}, "ffn": {"choice": "gelu"}, "position": {"choice": "learned"}},
     "explicit softmax": {"attention": {"choice": "gqa", **HEADS, "backend": "math"}, "dropout": {"choice": "none"}},
     "query/key norm": {"attention": {"choice": "gqa", **HEADS, "qk_norm": "head"}, "dropout": {"choice": "none"}},
+    "shared keys and values": {"layers": [{}, {"attention": {"shares_kv": True}}], "dropout": {"choice": "none"}},
     "parallel": {"block": {"choice": "parallel"}, "dropout": {"choice": "none"}},
     "sandwich": {"block": {"choice": "sandwich"}, "dropout": {"choice": "none"}},
     "dropout": {"dropout": {"choice": "all"}},
