@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from archlab.components.attention.spec import CachedTensor
+from archlab.components.attention.base import CachedTensor
 from archlab.components.block.spec import Parallel
 from archlab.cost.flops import flops
 from archlab.cost.kv import check_tp, token_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from archlab.components.attention.spec import Attention, CachedTensor
+from archlab.components.attention.base import Attention, CachedTensor
 from archlab.components.block.spec import Block
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn.spec import FFN
