@@ -43,6 +43,7 @@ NAMED: dict[str, st.SearchStrategy[Any]] = {
     "max_distance": st.integers(9, 16),
     "n_buckets": st.integers(2, 8),
     "qk_norm_bias": st.just(False),
+    "shares_kv": st.just(False),  # `patterns` draws it, after a layer that has keys and values
     "latent_eps": st.none(),
     "max_bias": st.sampled_from([4.0, 8.0]),
     "limit": st.floats(0.2, 7),
@@ -136,21 +137,37 @@ def models(draw: st.DrawFn, task_heads: bool = True) -> dict[str, Any]:
     }
     model |= {axis: draw(blocks(axis)) for axis in ("norm", "dropout", "block")} | {"ffn": draw(ffns())}
     if draw(st.booleans()):
-        model["layers"] = draw(patterns(heads, rope))
+        model["layers"] = draw(patterns(model["attention"], heads, rope))
     return model
 
 
 @st.composite
-def patterns(draw: st.DrawFn, heads: Mapping[str, Any], rope: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Layers that differ: in their attention, FFN, norm, or in being without position (or with another rotation)."""
-    changed = {
-        "attention": blocks("attention", **heads),
-        "ffn": ffns(),
-        "norm": blocks("norm"),
-        "position": blocks("position", ("learned", "sinusoidal"), **rope),
-        "block": blocks("block"),
-    }
-    return [{}, *draw(st.lists(st.sampled_from(sorted(changed)).flatmap(lambda a: _entry(a, changed[a])), max_size=2))]
+def patterns(
+    draw: st.DrawFn, attention: Mapping[str, Any], heads: Mapping[str, Any], rope: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Layers that differ: in their attention, FFN, norm, in being without position (or with another rotation), or in
+
+    sharing the first layer's keys and values."""
+    changed = [
+        _entry("attention", blocks("attention", **heads)),
+        _entry("ffn", ffns()),
+        _entry("norm", blocks("norm")),
+        _entry("position", blocks("position", ("learned", "sinusoidal"), **rope)),
+        _entry("block", blocks("block")),
+    ]
+    if "shares_kv" in choices("attention")[attention["choice"]].options:
+        changed.append(_entry("attention", sharing(attention)))
+    return [{}, *draw(st.lists(st.one_of(changed), max_size=2))]
+
+
+def sharing(attention: Mapping[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """What a layer that shares keys and values may have otherwise than the one that it reads."""
+    known = choices("attention")[attention["choice"]].options
+    free = ("scale", "q_bias", "o_bias", "qk_norm", "qkv_clip", "sinks", "logit_cap")
+    optional = {name: values_of(known[name]) for name in free}
+    if "n_kv_heads" in known:
+        optional["n_heads"] = st.integers(1, 3).map(lambda times: times * attention["n_kv_heads"])
+    return st.fixed_dictionaries({"shares_kv": st.just(True)}, optional=optional)
 
 
 def _entry(axis: str, block: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:

@@ -33,7 +33,7 @@ KEPT = {
     "ids": "the tokens themselves",
     "loss": "the log-softmax",
     "layers": "inputs of layers that are run again",
-    "held": "masks that layers are run again with",
+    "held": "masks, and keys and values that layers share, that layers are run again with",
 }
 """What tensors are kept for."""
 
@@ -64,7 +64,8 @@ class Tape:
     """One pass of [batch, length] tokens. kept: what each buffer is kept for, one of `KEPT`.
 
     width: bytes an element of the model's dtype; wide: of statistics, softmax and loss, float32 or wider. recompute:
-    one of `RECOMPUTE`. made: bytes of all tensors on the way, kept or not.
+    one of `RECOMPUTE`. made: bytes of all tensors on the way, kept or not. shared: the latest keys and values, which a
+    layer after it may read in place of its own; empty where there are none.
     """
 
     def __init__(self, batch: int, length: int, dtype: str, device: str = "cpu", recompute: str = "none") -> None:
@@ -79,6 +80,7 @@ class Tape:
         self.cuda, self.recompute = device == "cuda", recompute
         self.kept: dict[Buffer, str] = {}
         self.made = 0
+        self.shared: list[Activation] = []
 
     def new(self, features: int, width: int | None = None, rows: int | None = None, stream: bool = False) -> Activation:
         """A new tensor: by default a row a token, in the model's dtype."""

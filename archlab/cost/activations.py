@@ -39,21 +39,25 @@ def kept(spec: DecoderSpec, training: Training) -> Kept:
 def stage_kept(stage: Stage, training: Training, ways: int = 1) -> Kept:
     """What a device keeps of all micro-batches in flight. ways: devices that share the residual stream's tokens."""
     spec = stage.spec
-    once = [_times(_kept(layer_tape(layer, training), ways), count) for layer, count in spec.layer_counts]
+    once = [_times(_kept(layers_tape(layers, training), ways), count) for layers, count in spec.sharing_groups]
     if stage.first:
         once.append(_kept(entry_tape(spec, training), ways))
     held = [_times(part, stage.in_flight) for part in once]
     return _added(*held, _kept(exit_tape(spec, training), ways)) if stage.last else _added(*held)
 
 
-def layer_tape(layer: LayerSpec, training: Training) -> Tape:
-    """One layer's; its input only, where it is run again."""
-    tape = training.tape()
-    x = tape.new(layer.attention.d_model, stream=True)
-    if training.recompute == "full":
-        tape.keep("layers", x)
-    else:
-        layer.on_tape(tape, x)
+def layers_tape(layers: Sequence[LayerSpec], training: Training) -> Tape:
+    """A layer's, and of those that read its keys and values; where they are run again, their inputs and these only."""
+    tape, again = training.tape(), training.tape()
+    for layer in layers:
+        x = tape.new(layer.attention.d_model, stream=True)
+        if training.recompute == "full":
+            tape.keep("layers", x)
+        else:
+            layer.on_tape(tape, x)
+    if training.recompute == "full" and len(layers) > 1:
+        layers[0].on_tape(again, again.new(layers[0].attention.d_model))
+        tape.keep("held", *again.shared)
     return tape
 
 
@@ -99,7 +103,7 @@ def worked_again(layers: Sequence[LayerSpec], training: Training) -> int:
     if training.recompute == "none":
         return 0
     everything = replace(training, recompute="none")
-    return max(layer_tape(layer, everything).bytes() - layer_tape(layer, training).bytes() for layer in layers)
+    return max(layers_tape([layer], everything).bytes() - layers_tape([layer], training).bytes() for layer in layers)
 
 
 def korthikanti(s: int, b: int, h: int, a: int, tp: int = 1, sequence: bool = False, recompute: str = "none") -> float:

@@ -6,6 +6,8 @@ allocated  what archlab's own KVCache takes: slots for the whole length at once,
            so far. It is kept in the plain dtypes and on one device.
 engine     what a serving engine sets aside while it decodes, by whole blocks: see `Engine`.
 
+A layer that shares the keys and values of an earlier one keeps nothing, in any of them.
+
 With tensor parallelism all three are those of one device: KV heads are dealt out, and where there are more devices than
 heads each has copies, so that the cluster keeps more than one device without it would. A latent, one for all heads, is
 on each device (as in vLLM and Megatron-LM).

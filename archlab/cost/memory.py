@@ -107,7 +107,7 @@ def inference_parts(stage: Stage, serving: Serving) -> Parts:
         cache=kv_cache(spec, serving.batch, serving.length, serving.cache).required,
         tables=table_elements(spec, serving.length) * tape.wide,
         logits=serving.batch * spec.head.width * (tape.width + tape.wide) if stage.last else 0,
-        working=running(layers, serving),
+        working=running(layers, serving) + shared(spec, tape),
     )
 
 
@@ -166,6 +166,14 @@ def table_elements(spec: DecoderSpec, length: int) -> int:
     """Elements of the fixed tables of positions, made for the model's context, or a longer run."""
     rows = max(spec.context, length)
     return sum(position.table_elements(turned, rows) for position, turned in spec.position_kinds)
+
+
+def shared(spec: DecoderSpec, tape: Tape) -> int:
+    """Bytes of the keys and values that a prefill holds on for layers that share them, where no cache has them all."""
+    kinds = dict(zip(spec.shared_kv, spec.layers, strict=True)).items()
+    attentions = [layer.attention for kind, layer in kinds if kind is not None]
+    width = sum(2 * attention.kv_width for attention in attentions if attention.locality.limit is not None)
+    return width * tape.tokens * tape.width
 
 
 class Work(Protocol):

@@ -61,6 +61,10 @@ class Split(Frozen):
         check_tp(spec, self.tp)
         _check("tp", self.tp, cut, [tp for tp in valid_tp(spec) if not any(width % tp for width in cut.values())])
         _check("pp", self.pp, {f"n_layers = {spec.n_layers}": spec.n_layers}, divisors(spec.n_layers))
+        if parted := _parted(spec, self.pp):
+            whole = [pp for pp in divisors(spec.n_layers) if not _parted(spec, pp)]
+            problem = f"{self.pp} stages part layer {parted[0]} from layer {parted[1]}, whose keys and values it reads"
+            raise ConfigError("pp", problem, value=self.pp, valid=whole)
         if self.ep > 1 and not experts:
             raise ConfigError("ep", f"{spec.name} has no routed experts to share", value=self.ep, valid=[1])
         shared = {f"dp = {self.dp}": self.dp, f"n_experts = {math.gcd(*experts)}": math.gcd(*experts)}
@@ -83,6 +87,13 @@ def _run(spec: DecoderSpec, layers: tuple[LayerSpec, ...], index: int, count: in
     block = spec.block
     entry, exit_ = block.embedding_norm and index == 0, block.final_norm and index == count - 1
     return replace(spec, layers=layers, block=replace(block, embedding_norm=entry, final_norm=exit_))
+
+
+def _parted(spec: DecoderSpec, pp: int) -> tuple[int, int] | None:
+    """A layer that reads another's keys and values across two of `pp` stages, and that one."""
+    each = spec.n_layers // pp
+    pairs = enumerate(spec.kv_sources)
+    return next(((index, source) for index, source in pairs if index // each != source // each), None)
 
 
 def _check(name: str, value: int, sizes: dict[str, int], valid: Iterable[int]) -> None:

@@ -12,8 +12,9 @@ What is not known of a device bounds nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from archlab.components.attention.base import CachedTensor
 from archlab.components.block.spec import Parallel
 from archlab.cost.flops import flops
 from archlab.cost.kv import check_tp, token_bytes
@@ -151,23 +152,29 @@ class Passes(Frozen):
         return weights(self.spec, weight_storage(self.setting.weights, "weights_dtype"), self.setting.tp)
 
     @functools.cached_property
-    def _cache(self) -> list[int]:
-        """Bytes of a token on one device, of each kind of layer."""
+    def _written(self) -> list[int]:
+        """Bytes of a token that one device keeps, of each kind of layer."""
+        return [len(at) * self._token_bytes(layer.attention.cached()) for layer, at in self.spec.layer_kinds]
+
+    @functools.cached_property
+    def _read(self) -> list[int]:
+        """Bytes of an earlier token that one device reads in a decode step, of each kind of layer."""
+        return [len(at) * self._token_bytes(layer.attention.read()) for layer, at in self.spec.layer_kinds]
+
+    def _token_bytes(self, tensors: Sequence[CachedTensor]) -> int:
         storage = kv_storage(self.setting.cache, "kv_dtype")
-        return [
-            len(indices) * sum(token_bytes(tensor, storage, self.setting.tp) for tensor in tensors)
-            for indices, _, tensors in self.spec.cache_kinds
-        ]
+        return sum(token_bytes(tensor, storage, self.setting.tp) for tensor in tensors)
 
     def decode(self, batch: int, context: int) -> Work:
         """One token more for each of `batch` sequences with `context` tokens cached.
 
-        Of the cache each layer reads what the new token sees before itself, and writes one token.
+        Of the cache each layer reads what the new token sees before itself, and writes one token. A layer that shares
+        another's keys and values reads them again, and writes none (Brandon et al. 2024).
         """
         seen = [locality.pairs(context + 1) - locality.pairs(context) - 1 for _, locality, _ in self.spec.cache_kinds]
         moved = self._weights_read(batch) | {
-            "cache read": batch * sum(size * tokens for size, tokens in zip(self._cache, seen, strict=True)),
-            "cache written": batch * sum(self._cache),
+            "cache read": batch * sum(size * tokens for size, tokens in zip(self._read, seen, strict=True)),
+            "cache written": batch * sum(self._written),
         }
         return self._work("decode", batch, flops(self.spec, batch, context, 1).decode, moved)
 
@@ -180,7 +187,7 @@ class Passes(Frozen):
         tokens = batch * context
         kept = [locality.kept(context) for _, locality, _ in self.spec.cache_kinds]
         moved = self._weights_read(tokens) | {
-            "cache written": batch * sum(size * count for size, count in zip(self._cache, kept, strict=True))
+            "cache written": batch * sum(size * count for size, count in zip(self._written, kept, strict=True))
         }
         count = flops(self.spec, batch, context, 0, convention).prefill
         head = self.spec.head

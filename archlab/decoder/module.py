@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from archlab.components.attention.module import Step
+from archlab.components.attention.module import SharedKV, Step
 from archlab.components.block.module import scaled
 from archlab.components.linear import Embedding
 from archlab.components.norm.module import make_norm
@@ -35,6 +35,7 @@ class Decoder(Generative):
         super().__init__()
         self.spec = spec
         self.embedding = Embedding(spec.vocab_size, spec.d_model)
+        self.shared_kv = spec.shared_kv
         positions, self.position_of = _positions(spec)
         self.positions = nn.ModuleList(positions)  # type: ignore[assignment]
         self.embedding_norm = make_norm(spec.norm, spec.d_model) if spec.block.embedding_norm else nn.Identity()
@@ -98,19 +99,23 @@ class Decoder(Generative):
 
     def _steps(
         self, span: Span | TensorSpan, cache: KVCache | None, ids: Tensor, recompute: bool = False
-    ) -> list[Step]:
-        """What each layer's attention is told of this pass; angles and masks are made once a kind."""
+    ) -> Iterator[Step]:
+        """What each layer's attention is told of this pass, layer by layer; angles and masks are made once a kind.
+
+        Keys and values that layers share are let go when the next layer of their kind has its own.
+        """
         rotations = [position.rotation(span) for position in self.positions]
         masks: dict[Any, Tensor | None] = {}
-        steps = []
-        for index, (layer, kind) in enumerate(zip(self.spec.layers, self.position_of, strict=True)):
+        shared: dict[int | None, SharedKV] = {}
+        for index, (layer, kind, kv) in enumerate(zip(self.spec.layers, self.position_of, self.shared_kv, strict=True)):
+            if kv is not None and not layer.attention.shares_kv:
+                shared[kv] = SharedKV()
             locality = layer.attention.locality
             key = (kind if self.positions[kind].biases else None, locality)
             if key not in masks:
                 masks[key] = self.positions[kind].mask(span, locality, ids.device)
             memory = None if cache is None else cache.layer(index, span)
-            steps.append(Step(rotations[kind], masks[key], memory, recompute))
-        return steps
+            yield Step(rotations[kind], masks[key], memory, recompute, shared.get(kv))
 
 
 def _layer(spec: LayerSpec, width: int) -> nn.Module:

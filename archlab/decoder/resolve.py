@@ -263,7 +263,16 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
         layers=layers,
         family=options.family,
     )
+    _check_sharing(spec)
     return Resolved(spec, list(dict.fromkeys(reader.notes)))
+
+
+def _check_sharing(spec: DecoderSpec) -> None:
+    """Raise ConfigError where a layer is to read the keys and values of an earlier one that there is not."""
+    try:
+        _ = spec.kv_sources
+    except ConfigError as error:
+        raise error.under("model.attention") from None
 
 
 def _split(model: Mapping[str, Any]) -> tuple[Blocks, dict[str, Any]]:

@@ -13,6 +13,7 @@ from archlab.components.locality import Locality
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
 from archlab.components.tape import Activation, Tape
+from archlab.decoder.sharing import kv_sources, shared_kinds, sharing_groups
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, replace, values_of
 from archlab.options import Spec
@@ -120,6 +121,23 @@ class DecoderSpec(Frozen):
     def layer_counts(self) -> tuple[tuple[LayerSpec, int], ...]:
         """Each distinct layer and how many there are of it: what sums over the layers go through."""
         return tuple((layer, len(indices)) for layer, indices in self.layer_kinds)
+
+    @functools.cached_property
+    def kv_sources(self) -> tuple[int, ...]:
+        """For each layer, the one whose keys and values it reads: itself, unless it shares. Raises ConfigError."""
+        return kv_sources(self.layers)
+
+    @functools.cached_property
+    def shared_kv(self) -> tuple[int | None, ...]:
+        """For each layer, the number of the kind of its keys and values; None where no layer shares that kind."""
+        return shared_kinds(self.layers)
+
+    @functools.cached_property
+    def sharing_groups(self) -> tuple[tuple[tuple[LayerSpec, ...], int], ...]:
+        """As `layer_counts`, but a layer with those that read its keys and values."""
+        if any(layer.attention.shares_kv for layer, _ in self.layer_kinds):
+            return sharing_groups(self.layers)
+        return tuple(((layer,), count) for layer, count in self.layer_counts)
 
     @functools.cached_property
     def position_kinds(self) -> tuple[tuple[Position, int], ...]:

@@ -138,7 +138,8 @@ def _kinds(spec: DecoderSpec, cost: KVCacheCost) -> list[Kind]:
     for (layer, _), (_, locality, tensors), cache in zip(
         spec.layer_kinds, spec.cache_kinds, cost.by_layer, strict=True
     ):
-        kind = Kind(f"{layer.attention.choice}{_sees(locality)}", layer.attention.n_heads, tensors, cache)
+        shared = ", shared" if layer.attention.shares_kv else ""
+        kind = Kind(f"{layer.attention.choice}{_sees(locality)}{shared}", layer.attention.n_heads, tensors, cache)
         same = found.setdefault((kind.attention, kind.n_heads, tensors), kind)
         if same is not kind:
             layers = tuple(sorted((*same.cache.layers, *cache.layers)))
@@ -197,18 +198,26 @@ def _layer_row(asked: Asked, kind: Kind) -> Row:
     there = max((heads_per_device(tensor, asked.tp) for tensor in kind.tensors), default=0)
     return {
         "attention": kind.attention,
-        "keeps": ", ".join(f"{tensor.name} {tensor.heads} x {tensor.width}" for tensor in kind.tensors) or "nothing",
+        "keeps": _keeps(asked.spec, kind),
         "layers": count,
         "n_kv_heads": heads,
         "queries_per_kv": kind.n_heads // heads if heads else None,
         **({"heads_per_device": there} if asked.tp > 1 else {}),
-        "tokens": kind.cache.tokens,
+        "tokens": kind.cache.tokens if kind.tensors else 0,
         "kv_bytes_per_token": count * kind.cache.bytes_per_token,
         "required": count * kind.cache.required,
         "allocated": count * kind.cache.allocated if asked.allocates(asked.dtypes[0]) else None,
         "engine": count * kind.cache.engine,
         "at": show_indices(kind.cache.layers),
     }
+
+
+def _keeps(spec: DecoderSpec, kind: Kind) -> str:
+    """`key 8 x 128, value 8 x 128`; of layers that share, whose they read."""
+    if kind.tensors:
+        return ", ".join(f"{tensor.name} {tensor.heads} x {tensor.width}" for tensor in kind.tensors)
+    read = sorted({spec.kv_sources[index] for index in kind.cache.layers})
+    return f"nothing: reads {'layer' if len(read) == 1 else 'layers'} {show_indices(read)}"
 
 
 def _totals(asked: Asked) -> Table:
@@ -267,6 +276,12 @@ def _notes(asked: Asked) -> Iterator[str]:
             f"vocab_size {spec.vocab_size:,} does not divide by tp = {asked.tp}; model.vocab_multiple={asked.tp} pads"
         )
         yield f"{rows} embedding and head, no part of the cache"
+    read = [source for index, source in enumerate(spec.kv_sources) if index != source]
+    if read:
+        cost = asked.cost()
+        kept = {index: kind.bytes_per_token for kind in cost.by_layer for index in kind.layers}
+        alone = cost.bytes_per_token + sum(kept[source] for source in read)
+        yield f"{len(read)} layers read what an earlier one keeps; with their own, {alone:,} B a token ({cost.dtype})"
     if _latent(spec):
         latent, expanded = (kv_cache(with_cache(spec, kept), 1, 1).bytes_per_token for kept in CACHES)
         yield f"{latent:,} B a token as latents, {expanded:,} B expanded: {expanded / latent:.1f} times as much (bf16)"

@@ -27,6 +27,7 @@ COMPOSITIONS: dict[str, dict[str, Any]] = {
     "gpt2-like": {"norm": {"choice": "layernorm"}, "ffn": {"choice": "gelu"}, "position": {"choice": "learned"}},
     "explicit softmax": {"attention": {"choice": "gqa", **HEADS, "backend": "math"}, "dropout": NONE},
     "mixture": {"ffn": {"choice": "moe", "expert": {"choice": "swiglu", "d_ff": 64}}, "dropout": NONE},
+    "shared keys and values": {"layers": [{}, {"attention": {"shares_kv": True}}], "dropout": NONE},
 }
 
 

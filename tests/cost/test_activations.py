@@ -58,6 +58,17 @@ COMPOSITIONS: dict[str, dict[str, Any]] = {
     "mla": {"attention": {"choice": "mla", "n_heads": 6, "q_rank": 24, "kv_rank": 16, "nope_dim": 8, "rope_dim": 4}},
     "alibi": {"position": {"choice": "alibi"}, "attention": {"choice": "mha", "n_heads": 6}},
     "sinks": {"attention": {"choice": "gqa", "n_heads": 6, "sinks": True}, "ffn": {"choice": "swiglu_clamped"}},
+    "shared keys and values": {"layers": [{}, {"attention": {"shares_kv": True}}]},
+    "read from sinks": {"layers": [{"attention": {"sinks": True}}, {"attention": {"shares_kv": True}}]},
+    "shared in windows and out": {
+        "n_layers": 6,
+        "layers": [
+            {"attention": {"window": 16, "qk_norm": "head"}},
+            {"attention": {"q_bias": True}},
+            {"attention": {"window": 16, "shares_kv": True}},
+            {"attention": {"shares_kv": True, "n_heads": 4, "qkv_clip": 3.0, "head_dim": 8}},
+        ],
+    },
     "classes": {"head": {"choice": "classification"}},
 }
 

@@ -10,6 +10,7 @@ from archlab.cost.flops import flops
 from archlab.cost.kv import kv_cache, valid_tp
 from archlab.cost.roofline import Passes, Setting, bound, ridge
 from archlab.errors import ConfigError
+from archlab.frozen import replace
 from archlab.hardware import Hardware, hardware
 from archlab.workload import Workload
 
@@ -110,6 +111,15 @@ def test_the_cache_is_read_as_far_as_the_new_token_sees(preset, context):
     assert work.bytes["cache written"] == 3 * kv_cache(spec, 1, 1).required
 
 
+def test_shared_keys_and_values_are_written_once_and_read_by_each_layer(llama):
+    """Cross-layer attention shrinks the cache and not what attention reads of it (Brandon et al. 2024)."""
+    half = Passes(archlab.load("llama-3-8b", "model.layers=[{},{attention:{shares_kv:true}}]"))
+    one, other = (passes.decode(4, 100).bytes for passes in (llama, half))
+    assert other["cache read"] == one["cache read"] == 4 * 100 * 131_072
+    assert other["cache written"] == one["cache written"] / 2 == 4 * 65_536
+    assert half.prefill(4, 100).bytes["cache written"] == 4 * 100 * 65_536
+
+
 def test_a_cache_in_fp8_is_half_and_int4_weights_are_their_own_dtype():
     spec = archlab.load("llama-3-8b")
     wide, narrow = Passes(spec).decode(1, 2048), Passes(spec, Setting("bf16", "int4", "fp8")).decode(1, 2048)
@@ -178,6 +188,14 @@ def test_arithmetic_that_is_none_is_refused(dtype):
         Setting(dtype)
 
 
+def without_sharing(spec):
+    def own(layer):
+        shares = layer.attention.shares_kv
+        return replace(layer, attention=replace(layer.attention, shares_kv=False)) if shares else layer
+
+    return replace(spec, layers=tuple(map(own, spec.layers)))
+
+
 @given(specs(task_heads=False), st.integers(1, 4), st.integers(1, CONTEXT - 1))
 def test_whatever_is_composed_its_bounds_hold_together(spec, batch, context):
     passes = Passes(spec)
@@ -189,7 +207,7 @@ def test_whatever_is_composed_its_bounds_hold_together(spec, batch, context):
     assert decode.flops == flops(spec, batch, context, 1).decode
     assert full.flops == flops(spec, batch, context, 0, "full").prefill
     assert prefill.flops <= full.flops
-    kept = kv_cache(spec, batch, context + 1).required
+    kept = kv_cache(without_sharing(spec), batch, context + 1).required  # what is shared is read by each layer
     assert decode.bytes["cache read"] + decode.bytes["cache written"] <= kept + batch * kv_cache(spec, 1, 1).required
     assert prefill.bytes["cache written"] == kv_cache(spec, batch, context).required
     for work in (decode, prefill, full, passes.train(batch, context)):

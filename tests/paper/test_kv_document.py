@@ -63,6 +63,18 @@ def test_layers_that_differ_in_their_ffn_alone_are_one_kind() -> None:
     assert (kind["layers"], kind["at"], kind["keeps"]) == (61, "0-60", "latent 1 x 576")
 
 
+def test_layers_that_share_say_whose_they_read() -> None:
+    """Every second layer of Llama 3 8B: 8 heads x 128 x 2 x 2 B in 16 layers, not in 32."""
+    made = document(request("llama-3-8b", ["model.layers=[{},{attention:{shares_kv:true}}]"], contexts=[8192]))
+    own, shared = rows(made, "layers")
+    assert (own["attention"], shared["attention"]) == ("gqa", "gqa, shared")
+    assert shared["keeps"] == "nothing: reads layers 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30"
+    assert [shared[name] for name in ("layers", "tokens", "required", "allocated", "engine")] == [16, 0, 0, 0, 0]
+    assert (own["required"], rows(made)[0]["kv_bytes_per_token"]) == (8192 * 65_536, 65_536)
+    assert "16 layers read what an earlier one keeps; with their own, 131,072 B a token (bf16)" in made.notes
+    assert not any("earlier" in note for note in asked("llama-3-8b").notes)
+
+
 def test_b08_the_form_of_a_latent_cache_is_said_and_can_be_chosen() -> None:
     latent, expanded = asked("deepseek-v3", [1]), asked("deepseek-v3", [1], cache="expanded")
     assert (latent.assumptions["cache"], expanded.assumptions["cache"]) == ("latent", "expanded")

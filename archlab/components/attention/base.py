@@ -34,6 +34,8 @@ class Attention(Spec):
     d_model: int = inherited()
     norm: Norm = inherited()
     n_heads: int = option(help="query heads", ge=1)
+    shares_kv = False  # no field: an option of those that can
+    """Whether it reads the keys and values of an earlier layer (`archlab.decoder.sharing` says which)."""
 
     @property
     def q_width(self) -> int:
@@ -42,8 +44,13 @@ class Attention(Spec):
 
     @property
     def kv_width(self) -> int:
-        """Key features, and value features, all heads together."""
+        """Key features, and value features, as attention reads them in a prefill: all heads together."""
         raise NotImplementedError
+
+    @property
+    def own_kv_width(self) -> int:
+        """As kv_width, but of what the layer makes itself: none where it shares an earlier layer's."""
+        return 0 if self.shares_kv else self.kv_width
 
     @property
     def rotary_width(self) -> int:
@@ -79,6 +86,10 @@ class Attention(Spec):
     def cached(self) -> tuple[CachedTensor, ...]:
         """What is kept of each token between decode steps."""
         raise NotImplementedError
+
+    def read(self) -> tuple[CachedTensor, ...]:
+        """What a decode step reads of each earlier token: what this layer keeps of it, or the one whose it shares."""
+        return self.cached()
 
     @functools.cached_property
     def cached_once(self) -> tuple[CachedTensor, ...]:

@@ -42,25 +42,33 @@ class Core(Frozen):
 
 def grouped(spec: GroupedAttention, tape: Tape, x: Activation, step: Pass) -> Activation:
     """What the output projection of a GroupedAttention reads."""
-    q, k, v = _projected(spec, tape, x)
-    if spec.qk_norm == "full":
-        q, k = (spec.head_norm.on_tape(tape, t) for t in (q, k))
-    if spec.qkv_clip is not None:
-        tape.keep("attention", q, k, v)
-        q, k, v = (tape.like(t) for t in (q, k, v))
-    if spec.qk_norm in ("head", "per_head"):
-        q, k = (_normed(spec, tape, t, n) for t, n in ((q, spec.n_heads), (k, spec.n_kv_heads)))
-    if step.turned:
-        q, k = (_turned(tape, t, n * step.turned) for t, n in ((q, spec.n_heads), (k, spec.n_kv_heads)))
+    q, *own = _heads(spec, tape, x, step)
+    k, v = tape.shared = own or tape.shared or [tape.new(spec.kv_width), tape.new(spec.kv_width)]
     explicit, width = spec.backend_used == "math", spec.head_dim
     core = Core(spec.n_heads, spec.n_kv_heads, width, width, explicit, spec.logit_cap is not None, spec.sinks)
     return attend(core, tape, q, k, v, step)
 
 
+def _heads(spec: GroupedAttention, tape: Tape, x: Activation, step: Pass) -> list[Activation]:
+    """Queries, then keys and values of its own, turned."""
+    made = _projected(spec, tape, x)
+    counts = (spec.n_heads, spec.n_kv_heads)[: len(made)]  # heads of what is normalised and turned
+    if spec.qk_norm == "full":
+        made[:2] = [spec.head_norm.on_tape(tape, t) for t in made[:2]]
+    if spec.qkv_clip is not None:
+        tape.keep("attention", *made)
+        made = [tape.like(t) for t in made]
+    if spec.qk_norm in ("head", "per_head"):
+        made[:2] = [_normed(spec, tape, t, n) for t, n in zip(made, counts, strict=False)]
+    if step.turned:
+        made[:2] = [_turned(tape, t, n * step.turned) for t, n in zip(made, counts, strict=False)]
+    return made
+
+
 def _projected(spec: GroupedAttention, tape: Tape, x: Activation) -> list[Activation]:
-    """Queries, keys and values: views of one tensor, unless their biases differ."""
-    widths = (spec.q_width, spec.kv_width, spec.kv_width)
-    if len({spec.q_bias, spec.k_bias, spec.v_bias}) == 1:
+    """Queries, keys and values: views of one tensor, unless their biases differ. Queries alone where it shares."""
+    widths = spec.projected.values()
+    if len({spec.q_bias, spec.k_bias, spec.v_bias}) == 1 and not spec.shares_kv:
         together = tape.linear(x, sum(widths))
         return [together.view(width) for width in widths]
     return [tape.linear(x, width) for width in widths]

@@ -27,19 +27,27 @@ class Memory(Protocol):
         """Append each tensor [B, heads, n, width]; what this pass reads, [B, heads, m, width], in the same order."""
 
 
+class SharedKV:
+    """Keys and values [B, kv, m, hd] that one layer of a pass read, turned, for the layers after it that share them."""
+
+    tensors: tuple[Tensor, Tensor]
+
+
 @dataclass(frozen=True)
 class Step:
     """One forward pass as one layer's attention sees it.
 
     rotation: turns queries and keys. mask: bool [n, m], True where visible, or a number [h, n, m] added to the scores,
     -inf where not visible; None means causal. memory: the KV cache. recompute: whether the backward pass works out the
-    scores again from queries, keys and values.
+    scores again from queries, keys and values. shared: what a layer that shares keys and values reads; another puts its
+    own there.
     """
 
     rotation: Rotation | None = None
     mask: Tensor | None = None
     memory: Memory | None = None
     recompute: bool = False
+    shared: SharedKV | None = None
 
 
 class Attending(nn.Module):
@@ -91,11 +99,12 @@ class SelfAttention(Attending):
     def __init__(self, spec: specs.GroupedAttention, dropout: Dropout) -> None:
         super().__init__(spec.backend, spec.logit_cap, dropout)
         self.spec = spec
-        self.widths = [spec.q_width, spec.kv_width, spec.kv_width]
-        biases = (spec.q_bias, spec.k_bias, spec.v_bias)
-        self.qkv = Linear(spec.d_model, sum(self.widths), bias=spec.q_bias) if len(set(biases)) == 1 else None
+        self.widths = list(spec.projected.values())
+        biases = [getattr(spec, f"{name}_bias") for name in spec.projected]
+        fused = not spec.shares_kv and len(set(biases)) == 1
+        self.qkv = Linear(spec.d_model, sum(self.widths), bias=spec.q_bias) if fused else None
         if self.qkv is None:
-            for name, width, bias in zip("qkv", self.widths, biases, strict=True):
+            for name, width, bias in zip(spec.projected, self.widths, biases, strict=True):
                 self.add_module(name, Linear(spec.d_model, width, bias=bias))
         for name, width, heads in zip(
             ("q_norm", "k_norm"), spec.qk_norm_widths or (), spec.qk_norm_heads, strict=False
@@ -106,24 +115,43 @@ class SelfAttention(Attending):
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         """x [B, n, d_model] -> [B, n, d_model]."""
-        q, k, v = self._heads(x)
-        if step.rotation is not None:
-            q, k = step.rotation(q), step.rotation(k)
-        if step.memory is not None:
-            k, v = (held.to(q.dtype) for held in step.memory.store(key=k, value=v))
+        q, *own = self._heads(x, step)
+        k, v = self._read(own, step)
         return self.finish(self.attend(q, k, v, step, self.spec.scale, self.sinks))
 
-    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [B, h, n, hd], keys and values [B, kv, n, hd], before rotation."""
-        q, k, v = self.qkv(x).split(self.widths, -1) if self.qkv is not None else (self.q(x), self.k(x), self.v(x))
+    def _heads(self, x: Tensor, step: Step) -> list[Tensor]:
+        """Queries [B, h, n, hd], then keys and values of its own [B, kv, n, hd], turned."""
+        heads = self._projected(x)
         if self.spec.qk_norm == "full":
-            q, k = self.q_norm(q), self.k_norm(k)
+            heads = self._normed(heads)
         if self.spec.qkv_clip is not None:
-            q, k, v = (t.clamp(-self.spec.qkv_clip, self.spec.qkv_clip) for t in (q, k, v))
-        q, k, v = (t.unflatten(-1, (-1, self.spec.head_dim)) for t in (q, k, v))
+            heads = [t.clamp(-self.spec.qkv_clip, self.spec.qkv_clip) for t in heads]
+        heads = [t.unflatten(-1, (-1, self.spec.head_dim)) for t in heads]
         if self.spec.qk_norm in ("head", "per_head"):
-            q, k = self.q_norm(q), self.k_norm(k)
-        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+            heads = self._normed(heads)
+        heads = [t.transpose(1, 2) for t in heads]
+        return heads if step.rotation is None else [*map(step.rotation, heads[:2]), *heads[2:]]
+
+    def _projected(self, x: Tensor) -> list[Tensor]:
+        if self.qkv is not None:
+            return list(self.qkv(x).split(self.widths, -1))
+        return [self.q(x)] if self.spec.shares_kv else [self.q(x), self.k(x), self.v(x)]
+
+    def _normed(self, heads: list[Tensor]) -> list[Tensor]:
+        q, *own = heads
+        return [self.q_norm(q), *(self.k_norm(k) for k in own[:1]), *own[1:]]
+
+    def _read(self, own: list[Tensor], step: Step) -> tuple[Tensor, Tensor]:
+        """The keys and values [B, kv, m, hd] of this pass: its own, after those that are cached, or another layer's."""
+        if self.spec.shares_kv:
+            assert step.shared is not None
+            return step.shared.tensors
+        k, v = own
+        if step.memory is not None:
+            k, v = (held.to(k.dtype) for held in step.memory.store(key=k, value=v))
+        if step.shared is not None:
+            step.shared.tensors = k, v
+        return k, v
 
 
 @implements(LatentSpec)

@@ -21,7 +21,8 @@ class GroupedAttention(Attention):
     """Scaled dot-product attention with n_kv_heads shared among n_heads. Ainslie et al. 2023 (GQA).
 
     n_kv_heads = n_heads is multi-head (Vaswani et al. 2017), 1 is multi-query (Shazeer 2019). Query head i reads
-    KV head i // (n_heads / n_kv_heads). n_heads * head_dim need not be d_model.
+    KV head i // (n_heads / n_kv_heads). n_heads * head_dim need not be d_model. A layer that shares_kv projects queries
+    alone and reads the keys and values that an earlier layer made and keeps. Brandon et al. 2024 (CLA).
     """
 
     n_kv_heads: int = option(help="key/value heads", auto="one for four query heads, or the nearest that divides", ge=1)
@@ -48,6 +49,11 @@ class GroupedAttention(Attention):
         None, "a query sees only keys of its own run of so many positions; null: off", ge=1, excludes="window"
     )
     sinks: bool = option(False, "one learned logit a query head in the softmax's denominator (gpt-oss)")
+    shares_kv: bool = option(
+        False,
+        "a layer of model.layers reads the keys and values of the nearest layer before it that has such ones itself; "
+        "it projects, normalises and caches none of its own",
+    )
     logit_cap: float | None = option(
         None, "scores become cap tanh(score / cap), after scaling and before the mask; null: off", gt=0
     )
@@ -58,6 +64,8 @@ class GroupedAttention(Attention):
     @classmethod
     def derive(cls, values: dict[str, Any]) -> None:
         heads = values["n_heads"]
+        if values["shares_kv"]:
+            values |= {"k_bias": False, "v_bias": False}  # of projections that it lacks
         if "head_dim" not in values:
             values["head_dim"] = even_share(values, "head_dim")
         values.setdefault("scale", values["head_dim"] ** -0.5)
@@ -96,10 +104,11 @@ class GroupedAttention(Attention):
         return self.backend if self.logit_cap is None else "math"
 
     @property
-    def qk_norm_widths(self) -> tuple[int, int] | None:
-        """Features over which queries are normalised, and keys; None where they are not."""
-        head = (self.head_dim, self.head_dim)
-        return {"none": None, "head": head, "full": (self.q_width, self.kv_width), "per_head": head}[self.qk_norm]
+    def qk_norm_widths(self) -> tuple[int, ...] | None:
+        if self.qk_norm == "none":
+            return None
+        widths = (self.q_width, self.kv_width) if self.qk_norm == "full" else (self.head_dim, self.head_dim)
+        return widths[:1] if self.shares_kv else widths
 
     @property
     def head_norm(self) -> Norm:
@@ -111,8 +120,13 @@ class GroupedAttention(Attention):
         """Heads for which the query norm has weights of their own, and the key norm; None where all share them."""
         return (self.n_heads, self.n_kv_heads) if self.qk_norm == "per_head" else (None, None)
 
+    @property
+    def projected(self) -> dict[str, int]:
+        """What is projected from the input, each with its features: queries, and keys and values of its own."""
+        return {"q": self.q_width} | ({} if self.shares_kv else {"k": self.kv_width, "v": self.kv_width})
+
     def params(self) -> dict[str, int]:
-        sizes = {"q": self.q_width, "k": self.kv_width, "v": self.kv_width}
+        sizes = self.projected
         tensors = {name: self.d_model * width for name, width in sizes.items()}
         tensors |= {f"{name}_bias": width for name, width in sizes.items() if getattr(self, f"{name}_bias")}
         tensors["o"] = self.q_width * self.d_model
@@ -121,18 +135,21 @@ class GroupedAttention(Attention):
         if self.sinks:
             tensors["sinks"] = self.n_heads
         if self.qk_norm_widths:
-            for name, width, heads in zip(("q_norm", "k_norm"), self.qk_norm_widths, self.qk_norm_heads, strict=True):
+            for name, width, heads in zip(("q_norm", "k_norm"), self.qk_norm_widths, self.qk_norm_heads, strict=False):
                 tensors[name] = (heads or 1) * sum(self.head_norm.params(width).values())
         return tensors
 
     def fan_in(self) -> dict[str, int]:
-        return dict.fromkeys("qkv", self.d_model) | {"o": self.q_width}
+        return dict.fromkeys(self.projected, self.d_model) | {"o": self.q_width}
 
     def flops(self, tokens: int, pairs: int) -> int:
-        projections = self.d_model * (2 * self.q_width + 2 * self.kv_width)
+        projections = self.d_model * (2 * self.q_width + 2 * self.own_kv_width)
         return 2 * tokens * projections + 4 * pairs * self.q_width
 
     def cached(self) -> tuple[CachedTensor, ...]:
+        return () if self.shares_kv else self.read()
+
+    def read(self) -> tuple[CachedTensor, ...]:
         return (
             CachedTensor("key", self.n_kv_heads, self.head_dim),
             CachedTensor("value", self.n_kv_heads, self.head_dim),
