@@ -89,7 +89,13 @@ class Frozen:
         return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((type(self), *values_of(self).values()))
+        held = self.__dict__
+        if "_hash" not in held:
+            held["_hash"] = hash((type(self), *values_of(self).values()))
+        return int(held["_hash"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return values_of(self)  # what was worked out of them is not theirs, and a hash of text holds in one process
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in values_of(self).items())

@@ -8,6 +8,7 @@ choice in its own right, with options of its own: the FFN of the experts of `ffn
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 import typing
@@ -204,6 +205,17 @@ def inherited_of(cls: Any) -> tuple[str, ...]:
     return tuple(name for name, item in fields_of(cls).items() if item.metadata.get("inherited"))
 
 
+class Written(str):
+    """Plain data by how it is written, as a key: so that 1, 1.0 and true stay apart."""
+
+    data: Any
+
+    def __new__(cls, data: Any) -> Self:
+        written = super().__new__(cls, repr(data))
+        written.data = data
+        return written
+
+
 def read_options(cls: type, raw: Mapping[str, Any], skip: Collection[str] = ()) -> dict[str, Any]:
     """Check `raw` against the options of `cls` but `skip`: unknown keys, types, bounds, missing ones.
 
@@ -257,7 +269,12 @@ class Spec(Frozen):
 
 def read_plain(cls: type, raw: Mapping[str, Any], prefix: str) -> Any:
     """A class of options that is no choice (a workload, a bench setting), read and checked."""
+    return _read_plain(cls, Written(raw), prefix)
+
+
+@functools.lru_cache(2**10)
+def _read_plain(cls: type, raw: Written, prefix: str) -> Any:
     try:
-        return cls(**read_options(cls, raw))
+        return cls(**read_options(cls, raw.data))
     except ConfigError as error:
         raise error.under(prefix) from None

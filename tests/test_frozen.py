@@ -2,10 +2,14 @@
 
 import copy
 import dataclasses
+import os
 import pickle
+import subprocess
+import sys
 
 import pytest
 
+from archlab.components.norm.spec import RMSNorm
 from archlab.frozen import Frozen, field, fields_of, replace, values_of
 
 
@@ -83,3 +87,15 @@ def test_equal_values_are_one_key():
 def test_copies_and_pickles_are_equal():
     point = Point3(1, tags=["a"])
     assert copy.copy(point) == copy.deepcopy(point) == pickle.loads(pickle.dumps(point)) == point
+
+
+def test_a_value_that_was_a_key_here_is_one_in_another_process():
+    spec = (
+        "from archlab.components.norm.spec import RMSNorm; n = RMSNorm(axis='norm', choice='rmsnorm', eps=1e-6,"
+        " eps_place='inside', weight=True, unit_offset=False); hash(n)"
+    )
+    there = {**os.environ, "PYTHONHASHSEED": "1"}
+    code = f"import pickle, sys; {spec}; sys.stdout.buffer.write(pickle.dumps(n))"
+    pickled = subprocess.run([sys.executable, "-c", code], env=there, capture_output=True, check=True).stdout
+    here = RMSNorm(axis="norm", choice="rmsnorm", eps=1e-6, eps_place="inside", weight=True, unit_offset=False)
+    assert {pickle.loads(pickled): 1}[here] == 1

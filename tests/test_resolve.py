@@ -261,3 +261,23 @@ def test_every_choice_composes_by_itself_on_every_starting_preset(axis):
             spec = archlab.load(name, f"model/{axis}={choice}")
             part = spec.head if axis == "head" else getattr(spec.layers[0], axis)
             assert part.choice == choice
+
+
+@pytest.mark.parametrize("key", ["d_ff", "multiple"])
+def test_values_that_are_equal_but_not_of_the_type_stay_apart_however_often_they_are_read(key):
+    for _ in range(2):
+        assert getattr(resolve(changed("mha", ffn={key: 1, "rule": None})).spec.layers[0].ffn, key) == 1
+        for wrong in (True, 1.0, "1"):
+            with pytest.raises(ConfigError, match=rf"model\.ffn\.{key}: {wrong!r} is not a whole number"):
+                resolve(changed("mha", ffn={key: wrong, "rule": None}))
+
+
+def test_a_block_that_was_read_before_is_read_for_its_own_model_and_its_own_typed_keys():
+    block = {"n_heads": 8}
+    assert resolve(changed("mha", attention=block)).spec.layers[0].attention.head_dim == 64
+    assert resolve(changed("mha", attention=block, d_model=1024)).spec.layers[0].attention.head_dim == 128
+    swapped = changed("gqa", attention={"choice": "mha", "n_kv_heads": 2})
+    for _ in range(2):
+        assert resolve(swapped).notes == ["dropped model.attention.n_kv_heads = 2: mha fixes it"]
+        with pytest.raises(ConfigError, match="mha fixes it"):
+            resolve(swapped, ["model.attention.n_kv_heads"])

@@ -68,4 +68,4 @@ def kv_cache(spec: DecoderSpec, batch: int = 1, context: int | None = None, dtyp
 
 def elements_per_token(layer: LayerSpec) -> int:
     """Cached elements a token in one layer."""
-    return sum(tensor.elements_per_token for tensor in layer.attention.cached())
+    return layer.attention.cached_elements

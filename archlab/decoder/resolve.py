@@ -7,6 +7,7 @@ an error.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
 from archlab.errors import ConfigError, nearest, unknown_key
 from archlab.frozen import Frozen
-from archlab.options import Option, Spec, option, options_of, read_options
+from archlab.options import Option, Written, option, options_of, read_options
 from archlab.registry import AXES, Choice, choice, choices, part_choices
 
 LAYER_AXES = ("norm", "attention", "position", "ffn", "dropout", "block")
@@ -46,74 +47,104 @@ class Resolved(Frozen):
     notes: list[str]
 
 
+REMEMBERED = 2**14
+"""Blocks that are kept as read: a sweep writes the same ones again and again."""
+
+Sizes = tuple[tuple[str, Any], ...]
+"""What the model supplies to a choice, by name: its sizes, and of a layer the norm and the heads."""
+
+Blocks = Mapping[str, Mapping[str, Any]]
+"""The config's block of each axis."""
+
+TypedOn = Mapping[str, frozenset[str]]
+"""By axis, the keys below it that the user set."""
+
+Read = tuple[Any, tuple[str, ...]]
+"""A spec, and what was dropped from its block, a line each."""
+
+
+@functools.lru_cache(REMEMBERED)
+def _read(axis: str, block: Written, path: str, typed: frozenset[str], sizes: Sizes) -> Read:
+    """The spec of one axis from its config block."""
+    chosen = choice(axis, block.data.get("choice"))
+    values, notes = _keep(chosen, block.data, path, typed)
+    for name, opt in chosen.options.items():
+        if opt.part is not None:
+            below = frozenset(_below(name, typed))
+            values[name], dropped = _read_part(opt, values.get(name), f"{path}.{name}", below, sizes)
+            notes += dropped
+    try:
+        options = read_options(chosen.spec, values, skip=chosen.fixed)
+        chosen.apply_fixed(options)
+        return chosen.spec.resolve(axis, chosen.name, options, dict(sizes)), tuple(notes)
+    except ConfigError as error:
+        raise error.under(path) from None
+
+
+def _read_part(opt: Option, block: Any, path: str, typed: frozenset[str], sizes: Sizes) -> Read:
+    """The spec that an option holds, from the block below it."""
+    assert opt.part is not None
+    axis, default = opt.part
+    known = part_choices(opt)
+    block = {} if block is None else block
+    if not isinstance(block, Mapping):
+        near = f"{path}.choice={block}" if isinstance(block, str) else None
+        raise ConfigError(path, f"{block!r} is not a block of options", value=block, nearest=near)
+    name = block.get("choice", default)
+    if not isinstance(name, str) or name not in known:
+        near = nearest(str(name), known)
+        spelled = f"{path}.choice={near}" if near else None
+        raise ConfigError(f"{path}.choice", f"no choice {name!r}", value=name, valid=known, nearest=spelled)
+    return _read(axis, Written({**block, "choice": name}), path, typed, sizes)
+
+
+def _keep(
+    chosen: Choice, block: Mapping[str, Any], path: str, typed: Collection[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The block's options that the choice has; the others are dropped with a note, or are an error."""
+    excluded = {opt.excludes for name, opt in chosen.options.items() if opt.excludes and name in typed}
+    set_by_user = {name.split(".")[0] for name in typed}
+    kept, notes = {}, []
+    for key, value in block.items():
+        if key == "choice":
+            continue
+        if key in chosen.options and (key in set_by_user or key not in excluded):
+            kept[key] = value
+        elif not _known_somewhere(chosen.axis, key):
+            raise unknown_key(key, chosen.options).under(path)
+        elif key in set_by_user:
+            raise _typed_but_lacking(chosen, key, value).under(path)
+        elif value is not None:
+            why = "replaced by what you set" if key in excluded else _lacks(chosen, key)
+            notes.append(f"dropped {path}.{key} = {value}: {why}")
+    return kept, notes
+
+
+def _known_somewhere(axis: str, key: str) -> bool:
+    """Whether some choice of the axis has the option, as its own or as one that it fixes."""
+    return any(key in options_of(other.spec) for other in choices(axis).values())
+
+
 @dataclass
 class _Reader:
-    sizes: dict[str, Any]
-    typed: Collection[str]
+    sizes: Sizes
     notes: list[str] = field(default_factory=list)
     layers: dict[LayerSpec, LayerSpec] = field(default_factory=dict)
 
-    def read(self, axis: str, block: Mapping[str, Any], path: str, typed: Collection[str], **more: Any) -> Any:
-        """The spec of one axis from its config block."""
-        chosen = choice(axis, block.get("choice"))
-        values = self._keep(chosen, block, path, typed)
-        for name, opt in chosen.options.items():
-            if opt.part is not None:
-                values[name] = self._read_part(opt, values.get(name), f"{path}.{name}", _below(name, typed))
-        try:
-            options = read_options(chosen.spec, values, skip=chosen.fixed)
-            chosen.apply_fixed(options)
-            return chosen.spec.resolve(axis, chosen.name, options, self.sizes | more)
-        except ConfigError as error:
-            raise error.under(path) from None
-
-    def _read_part(self, opt: Option, block: Any, path: str, typed: Collection[str]) -> Spec:
-        """The spec that an option holds, from the block below it."""
-        assert opt.part is not None
-        axis, default = opt.part
-        known = part_choices(opt)
-        block = {} if block is None else block
-        if not isinstance(block, Mapping):
-            near = f"{path}.choice={block}" if isinstance(block, str) else None
-            raise ConfigError(path, f"{block!r} is not a block of options", value=block, nearest=near)
-        name = block.get("choice", default)
-        if not isinstance(name, str) or name not in known:
-            near = nearest(str(name), known)
-            spelled = f"{path}.choice={near}" if near else None
-            raise ConfigError(f"{path}.choice", f"no choice {name!r}", value=name, valid=known, nearest=spelled)
-        spec: Spec = self.read(axis, {**block, "choice": name}, path, typed)
+    def read(self, axis: str, block: Mapping[str, Any], path: str, typed: frozenset[str], more: Sizes = ()) -> Any:
+        """The spec of one axis from its config block; what was dropped is noted."""
+        spec, notes = _read(axis, Written(block), path, typed, self.sizes + more)
+        self.notes += notes
         return spec
 
-    def _keep(self, chosen: Choice, block: Mapping[str, Any], path: str, typed: Collection[str]) -> dict[str, Any]:
-        """The block's options that the choice has; the others are dropped with a note, or are an error."""
-        known_somewhere = {name for other in choices(chosen.axis).values() for name in options_of(other.spec)}
-        excluded = {opt.excludes for name, opt in chosen.options.items() if opt.excludes and name in typed}
-        set_by_user = {name.split(".")[0] for name in typed}
-        kept = {}
-        for key, value in block.items():
-            if key == "choice":
-                continue
-            if key not in known_somewhere:
-                raise unknown_key(key, chosen.options).under(path)
-            if key in chosen.options and (key in set_by_user or key not in excluded):
-                kept[key] = value
-            elif key in set_by_user:
-                raise _typed_but_lacking(chosen, key, value).under(path)
-            elif value is not None:
-                why = "replaced by what you set" if key in excluded else _lacks(chosen, key)
-                self.notes.append(f"dropped {path}.{key} = {value}: {why}")
-        return kept
-
-    def layer(
-        self, blocks: Mapping[str, Mapping[str, Any]], path: str, typed: Mapping[str, Collection[str]]
-    ) -> LayerSpec:
+    def layer(self, blocks: Blocks, path: str, typed: TypedOn) -> LayerSpec:
         """One layer's spec; equal layers come back as the same object."""
         parts: dict[str, Any] = {}
         for axis in LAYER_AXES:
-            more = {"norm": parts["norm"]} if axis == "attention" else {}
+            more: Sizes = (("norm", parts["norm"]),) if axis == "attention" else ()
             if axis == "position":
-                more = {"n_heads": parts["attention"].n_heads}
-            parts[axis] = self.read(axis, blocks[axis], f"{path}.{axis}", typed[axis], **more)
+                more = (("n_heads", parts["attention"].n_heads),)
+            parts[axis] = self.read(axis, blocks[axis], f"{path}.{axis}", typed[axis], more)
         try:
             parts["position"].check_head(parts["attention"].rotary_width)
         except ConfigError as error:
@@ -165,12 +196,11 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
 
     Raises ConfigError, with the dotted key, where the config cannot be.
     """
-    typed = {key.removeprefix("model.") for key in typed}
     blocks, own = _split(model)
-    options = _read_model(own)
+    options = _read_model(Written(own))
     sizes = {"d_model": options.d_model, "vocab_size": options.rows, "context": options.context}
-    reader = _Reader(sizes=sizes, typed=typed)
-    typed_on = {axis: {key.split(".", 1)[1] for key in typed if key.startswith(f"{axis}.")} for axis in AXES}
+    reader = _Reader(tuple(sizes.items()))
+    typed_on = _typed_on(frozenset(typed))
     base = reader.layer(blocks, "model", typed_on)
     head = reader.read("head", blocks["head"], "model.head", typed_on["head"])
     layers = _layers(reader, options.n_layers, model.get("layers"), base, blocks, typed_on)
@@ -202,8 +232,15 @@ def _split(model: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], dict
     return blocks, {key: value for key, value in model.items() if key not in AXES and key != "layers"}
 
 
-def _read_model(own: Mapping[str, Any]) -> ModelOptions:
-    known = options_of(ModelOptions)
+@functools.lru_cache(REMEMBERED)
+def _typed_on(typed: frozenset[str]) -> TypedOn:
+    keys = {key.removeprefix("model.") for key in typed}
+    return {axis: frozenset(_below(axis, keys)) for axis in AXES}
+
+
+@functools.lru_cache(REMEMBERED)
+def _read_model(written: Written) -> ModelOptions:
+    own, known = written.data, options_of(ModelOptions)
     for key in own:
         if key not in known:
             raise unknown_key(key, [*known, *AXES, "layers"]).under("model")
@@ -218,8 +255,8 @@ def _layers(
     n_layers: int,
     pattern: Any,
     base: LayerSpec,
-    blocks: Mapping[str, Mapping[str, Any]],
-    typed_on: Mapping[str, Collection[str]],
+    blocks: Blocks,
+    typed_on: TypedOn,
 ) -> tuple[LayerSpec, ...]:
     """The pattern's entries, each `repeat` times, again and again until there are n_layers."""
     if pattern is None:
@@ -233,7 +270,7 @@ def _layers(
         merged, typed = {}, {}
         for axis in LAYER_AXES:
             merged[axis] = _merge(_usable(axis, blocks[axis], changes.get(axis, {})), changes.get(axis, {}))
-            typed[axis] = _keys(changes[axis]) if axis in changes else typed_on[axis]
+            typed[axis] = frozenset(_keys(changes[axis])) if axis in changes else typed_on[axis]
         layer = reader.layer(merged, path, typed)
         if layer.position.embeds and layer.position != base.position:
             problem = f"{layer.position.choice} is added to the input once, for all layers; set it on the model"

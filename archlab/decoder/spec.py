@@ -12,7 +12,7 @@ from archlab.components.head.spec import Head, LanguageHead
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
 from archlab.errors import RequestError
-from archlab.frozen import Frozen, replace, values_of
+from archlab.frozen import Frozen, values_of
 from archlab.options import Spec
 
 MAX_LAYERS = 10_000
@@ -31,8 +31,12 @@ class LayerSpec(Frozen):
     @property
     def position_kind(self) -> tuple[Position, int]:
         """The position choice and what it is made for: the features of a head that it may rotate, 0 for none."""
+        return self.made_for(self.position)
+
+    def made_for(self, position: Position) -> tuple[Position, int]:
+        """A position choice, and what it would be made for in this layer."""
         width = self.attention.rotary_width
-        return self.position, width if self.position.rotary_dim(width) else 0
+        return position, width if position.rotary_dim(width) else 0
 
     def axes(self) -> dict[str, Spec]:
         """The layer's choice on each of its axes."""
@@ -79,10 +83,13 @@ class DecoderSpec(Frozen):
     @functools.cached_property
     def layer_kinds(self) -> tuple[tuple[LayerSpec, tuple[int, ...]], ...]:
         """Each distinct layer with the indices where it stands, in order of first appearance."""
-        kinds: dict[int, tuple[LayerSpec, list[int]]] = {}
-        for index, layer in enumerate(self.layers):
-            kinds.setdefault(id(layer), (layer, []))[1].append(index)
-        return tuple((layer, tuple(indices)) for layer, indices in kinds.values())
+        kinds = {id(layer): layer for layer in self.layers}
+        if len(kinds) == 1:
+            return ((self.layers[0], tuple(range(len(self.layers)))),)
+        standing: dict[int, list[int]] = {kind: [] for kind in kinds}
+        for index, kind in enumerate(map(id, self.layers)):
+            standing[kind].append(index)
+        return tuple((layer, tuple(standing[kind])) for kind, layer in kinds.items())
 
     @functools.cached_property
     def position_kinds(self) -> tuple[tuple[Position, int], ...]:
@@ -90,8 +97,7 @@ class DecoderSpec(Frozen):
 
         Layers with the same one share a table, or the trained bias.
         """
-        own = replace(self.layers[0], position=self.position)
-        kinds = [own.position_kind, *(layer.position_kind for layer, _ in self.layer_kinds)]
+        kinds = [self.layers[0].made_for(self.position), *(layer.position_kind for layer, _ in self.layer_kinds)]
         return tuple(dict.fromkeys(kinds))
 
     @functools.cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from archlab.components.locality import EVERYWHERE, Locality
@@ -84,6 +85,11 @@ class Attention(Spec):
         """What is kept of each token between decode steps."""
         raise NotImplementedError
 
+    @functools.cached_property
+    def cached_elements(self) -> int:
+        """Elements of a token that are kept."""
+        return sum(tensor.elements_per_token for tensor in self.cached())
+
 
 class GroupedAttention(Attention):
     """Scaled dot-product attention with n_kv_heads shared among n_heads. Ainslie et al. 2023 (GQA).
@@ -155,7 +161,7 @@ class GroupedAttention(Attention):
     def rotary_width(self) -> int:
         return self.head_dim
 
-    @property
+    @functools.cached_property
     def locality(self) -> Locality:
         return Locality(self.window, self.chunk)
 
