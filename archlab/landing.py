@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from archlab import plan
 from archlab import record as records
 from archlab.frozen import Frozen
-from archlab.record import Record
 
-HYDRAS_OWN = ("multirun.yaml",)
-"""Files that Hydra writes into a sweep's folder before its first job."""
+BEFOREHAND = ("multirun.yaml", plan.FILE)
+"""Files that are written into a sweep's folder before its first job."""
 
 
 class Landing(Frozen):
@@ -32,12 +32,20 @@ class Landing(Frozen):
         there = records.files(folder) if folder.is_dir() else []
         return cls(folder, multirun, made, {file: file.stat().st_mtime_ns for file in there})
 
-    def records(self) -> list[Record]:
-        """What this run wrote."""
+    def files(self) -> list[Path]:
+        """The records that this run wrote; of a sweep that went on, those from before too."""
         if not self.folder.is_dir():
             return []
+        if self.multirun and (self.folder / plan.FILE).is_file():
+            return [file for file in plan.files(self.folder) if file.is_file()]
         files = records.files(self.folder) if self.multirun else [self.folder / records.FILE]
-        return [records.load(file) for file in files if file.is_file() and self._is_new(file)]
+        return [file for file in files if file.is_file() and self._is_new(file)]
+
+    def missing(self) -> int:
+        """How many points of the sweep have left no record."""
+        if not self.multirun or not (self.folder / plan.FILE).is_file():
+            return 0
+        return sum(not file.is_file() for file in plan.files(self.folder))
 
     def _is_new(self, file: Path) -> bool:
         return self.before.get(file) != file.stat().st_mtime_ns
@@ -47,7 +55,7 @@ class Landing(Frozen):
         if self.folder not in self.made or not self.folder.is_dir():
             return
         if not records.files(self.folder):
-            for name in HYDRAS_OWN:
+            for name in BEFOREHAND:
                 (self.folder / name).unlink(missing_ok=True)
         inner = sorted((path for path in self.folder.rglob("*") if path.is_dir()), reverse=True)
         for path in (*inner, *self.made):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import math
 import platform
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import archlab
@@ -15,10 +17,12 @@ from archlab.cost.figures import exact_figures
 from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
-from archlab.record import Figure, Record
+from archlab.overrides import typed_keys
+from archlab.record import Figure, Record, write_atomically
 from archlab.request import Request, read_request
 from archlab.warmup import import_torch
 from archlab.worker import self_check
+from archlab.yaml_text import yaml_text
 
 Progress = Callable[[str, float], None]
 
@@ -51,6 +55,42 @@ def invalid_point(config: Mapping[str, Any], overrides: Sequence[str], error: Re
     record = _blank(config, overrides)
     record.status, record.reason = "invalid", str(error)
     return record
+
+
+def measures(config: Mapping[str, Any]) -> bool:
+    """Whether a composed config has the clock run; where that cannot be told, it is taken to."""
+    bench = config.get("bench")
+    return not isinstance(bench, Mapping) or bench.get("phases") != []
+
+
+def of_sweep(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a sweep's point: what measures nothing is not verified either, unless that was asked for."""
+    verify = config.get("verify")
+    return {**config, "verify": measures(config)} if "verify" in config and verify is None else dict(config)
+
+
+def leave_record(config: Mapping[str, Any], overrides: Sequence[str], folder: Path, flush: bool = True) -> Record:
+    """Run a point of a sweep and leave its record, whatever comes of it. Only Ctrl-C and OSError are raised."""
+    config = of_sweep(config)
+    try:
+        record = run_point(config, overrides, typed_keys(overrides))
+    except RequestError as error:
+        record = invalid_point(config, overrides, error)
+    save(record, folder, flush)
+    return record
+
+
+def save(record: Record, folder: Path, flush: bool = True) -> None:
+    """Write a record, and beside it the composed config as YAML; the record last, for it says that all is there."""
+    write_atomically(folder / "config.yaml", yaml_text(record.config), flush)
+    record.save(folder, flush)
+
+
+def objective(record: Record) -> float | tuple[float, ...]:
+    """The figures that `objective` names; not a number where the record has none."""
+    found = [record.value(name) for name in record.config.get("objective") or ["params"]]
+    values = tuple(math.nan if value is None else float(value) for value in found)
+    return values[0] if len(values) == 1 else values
 
 
 def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:

@@ -10,8 +10,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
     {"errors", "frozen", "interrupt"},
-    {"units", "options", "record", "presets", "warmup"},
-    {"document"},
+    {"units", "options", "record", "presets", "warmup", "yaml_text"},
+    {"document", "plan", "where"},
     {"registry"},
     {"components"},
     {"decoder"},
@@ -22,7 +22,9 @@ FLOORS = [
     {"request", "bench", "verify", "report"},
     {"overrides"},
     {"compose", "completion", "worker"},
-    {"point", "sources", "landing", "paper"},
+    {"point", "sources", "landing", "paper", "results"},
+    {"summary"},
+    {"sweep"},
     {"launch"},
     {"cli"},
     {"__main__"},

@@ -44,24 +44,37 @@ def build(
         raise RequestError(f"{shown} prints text of Hydra's own; leave out {shown} or --json")
     from archlab.launch import launch_from
 
-    outcome = launch_from(source, overrides or [])
-    if outcome.records or outcome.interrupted:
-        _show(outcome, as_json)
+    finish(launch_from(source, overrides or []), as_json)
+
+
+def finish(outcome: Any, as_json: bool) -> None:
+    """Show what a launch left, and exit as its records and its end say."""
+    all_ok = _show(outcome, as_json)
+    if outcome.missing:
+        print(
+            f"archlab: {outcome.missing:,} points have no record; archlab resume {outcome.folder} goes on",
+            file=sys.stderr,
+        )
     if outcome.interrupted:
         raise typer.Exit(130)
     if outcome.problem is not None:
         print(f"archlab: the sweep ended early: {outcome.problem}", file=sys.stderr)
-    if outcome.problem is not None or any(not record.ok for record in outcome.records):
+    if outcome.problem is not None or outcome.missing or not all_ok:
         raise typer.Exit(1)
 
 
-def _show(outcome: Any, as_json: bool) -> None:
-    if outcome.multirun:
-        print_comparison(outcome.records, None, "json" if as_json else "table", detail=False)
-        if outcome.folder is not None:
-            print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
-    elif outcome.records:
-        _print_build(outcome.records[0], as_json)
+def _show(outcome: Any, as_json: bool) -> bool:
+    """Print the records; whether all of them are ok."""
+    if not outcome.multirun:
+        from archlab.record import load
+
+        record = load(outcome.files[0])
+        _print_build(record, as_json)
+        return record.ok
+    from archlab.summary import print_end
+
+    print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
+    return print_end(outcome.files, as_json)
 
 
 def _print_build(record: Any, as_json: bool) -> None:

@@ -244,7 +244,7 @@ def varying_overrides(records: Sequence[Record]) -> list[str]:
 
 def _differences(records: Sequence[Record]) -> list[Field]:
     """The parts of the compositions that differ: sizes, choices and their options."""
-    flat = [_flatten(record.composition) for record in records]
+    flat = [flatten(record.composition) for record in records]
     keys = dict.fromkeys(key for parts in flat for key in parts)
     fields = []
     for key in keys:
@@ -276,7 +276,7 @@ def _flatten_block(key: str, described: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _flatten(composition: dict[str, Any]) -> dict[str, Any]:
+def flatten(composition: dict[str, Any]) -> dict[str, Any]:
     """`d_model`, `attention` (the choice), `attention.n_heads`, and how many kinds of layer there are."""
     if not composition:
         return {}
