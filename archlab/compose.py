@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def _check_words(source: Any, overrides: Sequence[Any]) -> None:
 
 def _composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The config of a model source with overrides; Hydra is imported only where it is needed."""
-    if not overrides and not _is_path(source):
+    if not overrides and not is_path(source):
         return {"model": preset(str(source))}
     imported = imported_from(Path(source)) if not overrides else None
     if imported is not None:
@@ -97,19 +97,23 @@ def preset_users() -> dict[tuple[str, str], list[str]]:
 
 
 @contextlib.contextmanager
-def model_source(source: str | Path) -> Iterator[list[str]]:
-    """The overrides that make Hydra compose this model. A path is read as the file it is, never by its name."""
-    if not _is_path(source):
+def model_source(source: str | Path, **groups: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The overrides that make Hydra compose this model. A path is read as the file it is, never by its name.
+
+    groups: the settings of other config groups, to be composed with the model of a path.
+    """
+    if not is_path(source):
         presets.check_name(str(source))
         yield [f"model={source}"]
         return
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="archlab-") as folder:
-        (Path(folder) / "model").mkdir()
-        text = _preset_text(Path(source))
-        (Path(folder) / "model" / "from_path.yaml").write_text(text, encoding="utf-8")
-        yield [f"hydra.searchpath=[file://{folder}]", "model=from_path"]
+        texts = {"model": _preset_text(Path(source)), **{name: _dump(block) for name, block in groups.items()}}
+        for name, text in texts.items():
+            (Path(folder) / name).mkdir()
+            (Path(folder) / name / "from_path.yaml").write_text(text, encoding="utf-8")
+        yield [f"hydra.searchpath=[file://{folder}]", *(f"{name}=from_path" for name in texts)]
 
 
 def imported_from(path: Path) -> Imported | None:
@@ -119,7 +123,8 @@ def imported_from(path: Path) -> Imported | None:
     return find_import(path)
 
 
-def _is_path(source: str | Path) -> bool:
+def is_path(source: str | Path) -> bool:
+    """Whether a model source is a path, not the name of a preset."""
     text = str(source)
     if not text or "\0" in text:
         raise RequestError(f"no model named {text!r}; archlab models lists the presets")
@@ -163,7 +168,7 @@ def _read_yaml(text: str) -> Any:
         raise ValueError(_one_line(error)) from None
 
 
-def _dump(preset: dict[str, Any]) -> str:
+def _dump(preset: Mapping[str, Any]) -> str:
     return json.dumps(preset)  # JSON is YAML
 
 

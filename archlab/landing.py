@@ -17,29 +17,32 @@ class Landing(Frozen):
     """The folder of a run or a sweep, as it was when the run began.
 
     made: this folder and those above it that were not there, deepest first. before: the records that were there, with
-    their time of change; a folder that is used again shows only what this run wrote.
+    their time of change; a folder that is used again shows only what this run wrote, unless a sweep goes on in it.
     """
 
     folder: Path
     multirun: bool
     made: tuple[Path, ...]
     before: dict[Path, int]
+    goes_on: bool = False
 
     @classmethod
-    def at(cls, folder: Path, multirun: bool) -> Landing:
+    def at(cls, folder: Path, multirun: bool, goes_on: bool = False) -> Landing:
         folder = folder.absolute()
         made = tuple(path for path in (folder, *folder.parents) if not path.exists())
         there = records.files(folder) if folder.is_dir() else []
-        return cls(folder, multirun, made, {file: file.stat().st_mtime_ns for file in there})
+        return cls(folder, multirun, made, {file: file.stat().st_mtime_ns for file in there}, goes_on)
 
     def files(self) -> list[Path]:
-        """The records that this run wrote; of a sweep that went on, those from before too."""
+        """The records that this run wrote."""
         if not self.folder.is_dir():
             return []
-        if self.multirun and (self.folder / plan.FILE).is_file():
-            return [file for file in plan.files(self.folder) if file.is_file()]
         files = records.files(self.folder) if self.multirun else [self.folder / records.FILE]
         return [file for file in files if file.is_file() and self._is_new(file)]
+
+    def planned(self) -> list[Path]:
+        """The records that the sweep in the folder has, those from before too."""
+        return [file for file in plan.files(self.folder) if file.is_file()]
 
     def missing(self) -> int:
         """How many points of the sweep have left no record."""

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archlab import plan
-from archlab.compose import hydra_errors, model_source
+from archlab.compose import hydra_errors
 from archlab.errors import ArchlabError, RequestError
 from archlab.interrupt import noticed
 from archlab.landing import Landing
 from archlab.overrides import normalise, quoted, split, typed_keys
 from archlab.presets import conf_dir
+from archlab.repeat import run_source
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -39,7 +40,8 @@ class FolderCallback:
         _landings.append(Landing.at(Path(config.hydra.run.dir), multirun=False))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        _landings.append(Landing.at(Path(config.hydra.sweep.dir), multirun=True))
+        goes_on = bool(config.hydra.sweeper.get("resume"))
+        _landings.append(Landing.at(Path(config.hydra.sweep.dir), multirun=True, goes_on=goes_on))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):
@@ -69,14 +71,11 @@ class Outcome:
 
 
 def launch_from(source: str | None, arguments: Sequence[str]) -> Outcome:
-    """`launch`, with the model that a path or a preset names, where one is given. Raises RequestError."""
+    """`launch` from the model or the run that a path or a preset names, where one is given. Raises RequestError."""
     plan.ask(arguments, source)
     if source is None:
         return launch(arguments)
-    chosen = [word for word in arguments if word.startswith("model=")]
-    if chosen:
-        raise RequestError(f"--from {source} and {chosen[0]} both say which model; leave one out")
-    with model_source(source) as extra:
+    with run_source(source, arguments) as extra:
         return launch(arguments, extra)
 
 
@@ -123,12 +122,14 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     found = landing.files() if landing is not None else []
     if not found and interrupted:
         raise Interrupted("interrupted before anything was finished")
-    if problem is not None and (not found or isinstance(problem, RequestError)):
+    if not found and problem is not None:
         raise problem
     if landing is None:
         return Outcome([], None, False)
-    said = None if problem is None else f"{type(problem).__name__}: {problem}"
-    return Outcome(found, landing.folder, landing.multirun, landing.missing(), interrupted, said)
+    if landing.goes_on:
+        found = landing.planned()
+    said = str(problem) if isinstance(problem, ArchlabError) else f"{type(problem).__name__}: {problem}"
+    return Outcome(found, landing.folder, landing.multirun, landing.missing(), interrupted, said if problem else None)
 
 
 @contextlib.contextmanager

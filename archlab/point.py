@@ -39,7 +39,7 @@ def run_point(
     record.figures = exact_figures(request.spec, request.workload)
     try:
         if request.bench.phases:
-            _time(record, config, request, on_progress)
+            _time(record, config, request, on_progress, typed)
         else:
             _check(record, request)
     except RequestError:
@@ -108,9 +108,11 @@ def _check(record: Record, request: Request) -> None:
         _take_checks(record)
 
 
-def _time(record: Record, config: Mapping[str, Any], request: Request, on_progress: Progress | None) -> None:
+def _time(
+    record: Record, config: Mapping[str, Any], request: Request, on_progress: Progress | None, typed: Collection[str]
+) -> None:
     """Check and time the point in a process of its own."""
-    measured = measure(config, request.bench.phases, request.bench.timeout, on_progress)
+    measured = measure(config, request.bench.phases, request.bench.timeout, on_progress, typed)
     record.checks = measured.checks
     record.figures |= measured.figures
     record.environment |= measured.environment

@@ -22,7 +22,7 @@ FLOORS = [
     {"request", "bench", "verify", "report"},
     {"overrides"},
     {"compose", "completion", "worker"},
-    {"point", "sources", "landing", "paper", "results"},
+    {"point", "sources", "landing", "paper", "repeat", "results"},
     {"summary"},
     {"sweep"},
     {"launch"},
