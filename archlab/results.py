@@ -5,6 +5,7 @@ A record of a sweep is read whole only where it is shown; of the others a `Row` 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,8 +53,11 @@ class Row(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """What a condition may ask of it."""
-        own = {"name": self.name, "status": self.status}
-        return {**{key: _read(text) for key, text in self.overrides.items()}, **self.options, **self.values, **own}
+        typed = {key: _read(text) for key, text in self.overrides.items()}
+        short = {
+            re.sub("^model[./]", "", key): value for key, value in typed.items()
+        }  # an invalid point has no options
+        return {**short, **typed, **self.options, **self.values, "name": self.name, "status": self.status}
 
 
 class Results(Frozen):
@@ -181,8 +185,8 @@ def troubles(results: Results) -> list[str]:
 
 def effects(results: Results, names: Sequence[str]) -> Table | None:
     """For each axis that varies, how the figures change on average when only its choice differs, in percent."""
-    columns = [Column("axis"), Column("choice"), Column("against"), Column("pairs", "1", "exact")]
-    columns += [Column(name, "%", "", f"mean change of {name}") for name in names]
+    columns = [Column("axis"), Column("choice"), Column("against"), Column("pairs", "1")]
+    columns += [Column(name, "%", how=f"mean change of {name}") for name in names]
     rows = [row for key in results.varying for row in _effects_of(results, key, names)]
     about = "mean change where only that choice differs"
     return Table("effects", "Effect of each axis", columns, rows, about) if rows else None
@@ -225,10 +229,10 @@ def groups(results: Results, by: str, names: Sequence[str]) -> Table:
     held: dict[str, list[Row]] = {}
     for row in results.rows:
         held.setdefault(str(row.facts().get(by, "-")), []).append(row)
-    columns = [Column(by), Column("points", "1", "exact"), Column("not ok", "1", "exact")]
+    columns = [Column(by), Column("points", "1"), Column("not ok", "1")]
     for name in names:
         unit = results.units[name]
-        columns += [Column(f"{name} best", unit, "exact"), Column(f"{name} median", unit, "exact")]
+        columns += [Column(f"{name} best", unit), Column(f"{name} median", unit)]
     return Table("groups", f"By {by}", columns, [_group(by, key, rows, results, names) for key, rows in held.items()])
 
 

@@ -39,15 +39,21 @@ def print_summary(found: Results, asked: Selection, form: str, output: str | Non
     names = held.front_names(asked.pareto)
     shown, verdict = _shown(held, asked, names, fold=form in ("table", "md"))
     tables = [groups(held, asked.group_by, names)] if asked.group_by else _effects(held, names)
-    document = Document("results", "", tables, verdict, notes=_troubles(held) if len(shown) < len(held.rows) else ())
+    document = Document(
+        "results",
+        f"{len(held.rows):,} points",
+        tables,
+        verdict,
+        notes=_troubles(held) if len(shown) < len(held.rows) else (),
+    )
     if form == "parquet":
-        to_parquet(_comparison(shown), output)
+        to_parquet(_comparison(shown, held.varying), output)
     elif output is None:
-        _print(shown, document, form, bool(asked.group_by))
+        _print(shown, held.varying, document, form, bool(asked.group_by))
     else:
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
-            _print(shown, document, form, bool(asked.group_by))
+            _print(shown, held.varying, document, form, bool(asked.group_by))
         write(Path(output), text.getvalue())
 
 
@@ -95,7 +101,7 @@ def _shown(held: Results, asked: Selection, names: list[str], fold: bool) -> tup
     shown = best if asked.everything or not fold else best[:MOST_ROWS]
     wrong = sum(not row.ok for row in held.rows)
     parts = [
-        f"{len(best):,} of {total:,} points make the front of {', '.join(names)}",
+        f"{len(best):,} of {total:,} make the front of {', '.join(names)}",
         f"the first {len(shown):,} of them are shown" if len(shown) < len(best) else "",
         f"{total - len(best) - wrong:,} are no better in any of these",
         f"{wrong:,} are not ok" if wrong else "",
@@ -114,11 +120,11 @@ def _troubles(held: Results) -> list[str]:
     return [*reasons[:MOST_TROUBLES], *more]
 
 
-def _comparison(rows: Sequence[Row]) -> Comparison:
-    return comparison(records.row(row.file) for row in rows)
+def _comparison(rows: Sequence[Row], varying: Sequence[str]) -> Comparison:
+    return comparison((records.row(row.file) for row in rows), varying=varying)
 
 
-def _print(shown: Sequence[Row], document: Document, form: str, grouped: bool) -> None:
+def _print(shown: Sequence[Row], varying: Sequence[str], document: Document, form: str, grouped: bool) -> None:
     if form == "json":
         made = points(records.row(row.file) for row in shown)
         print(json_line({**made, "summary": document.as_dict()}), end="")
@@ -126,10 +132,10 @@ def _print(shown: Sequence[Row], document: Document, form: str, grouped: bool) -
         if grouped:
             print(csv_text(document), end="")
         else:
-            render(_comparison(shown), form, console())
+            render(_comparison(shown, varying), form, console())
     else:
         if shown and not grouped:
-            render(_comparison(shown), form, console())
+            render(_comparison(shown, varying), form, console())
         if form == "md":
             print("\n" + md_text(document), end="")
         else:

@@ -34,7 +34,7 @@ def test_a_long_sweep_ends_in_its_front_and_a_count_of_the_rest(swept):
     shell, answer = swept
     assert len(params(shell)) == 48
     # mqa has both the fewest parameters and the smallest cache, and one layer the least of it
-    assert "1 of 48 points make the front of params, kv_bytes_per_token; 47 are no better" in answer.out
+    assert "1 of 48 make the front of params, kv_bytes_per_token; 47 are no better" in answer.out
     assert answer.out.count("\n") < 60
     assert "Effect of each axis" in answer.out
 
