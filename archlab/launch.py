@@ -144,7 +144,7 @@ def _call_hydra(argv: Sequence[str]) -> None:
     """Call Hydra's public main with `argv`; HYDRA_FULL_ERROR lets exceptions reach the caller."""
     import hydra
 
-    from archlab.sweep.plugins import register
+    from archlab.multirun.plugins import register
 
     register()
     old_argv, old_full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")

@@ -24,7 +24,7 @@ FLOORS = [
     {"compose", "completion", "worker"},
     {"point", "sources", "landing", "paper", "repeat", "results"},
     {"summary"},
-    {"sweep"},
+    {"multirun"},
     {"launch"},
     {"cli"},
     {"__main__"},

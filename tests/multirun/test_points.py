@@ -13,7 +13,7 @@ from omegaconf import OmegaConf, open_dict
 
 from archlab.overrides import normalise
 from archlab.presets import conf_dir
-from archlab.sweep.points import Composer
+from archlab.multirun.points import Composer
 
 MINE = """defaults: [{ffn: swiglu}, {position: rope}, {attention: gqa}, {norm: rmsnorm}, {head: tied}, {dropout: none},
   {block: pre_norm}, _self_]

@@ -32,7 +32,7 @@ from archlab.overrides import quoted, typed_keys  # noqa: E402
 from archlab.plan import Plan, Point  # noqa: E402
 from archlab.point import leave_record, measures, objective, save  # noqa: E402
 from archlab.record import FILE, Record  # noqa: E402
-from archlab.sweep.points import Composer  # noqa: E402
+from archlab.multirun.points import Composer  # noqa: E402
 
 log = logging.getLogger("archlab")
 
