@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from archlab.cost.kv import kv_cache as kv_cache
     from archlab.cost.params import parameters as parameters
     from archlab.model import build as build
+    from archlab.variants import sweep as sweep
 
 __version__ = "0.1.0"
 
@@ -29,12 +30,14 @@ _HOMES = {
     "kv_cache": "archlab.cost.kv",
     "flops": "archlab.cost.flops",
     "build": "archlab.model",
+    "sweep": "archlab.variants",
 }
 
-__all__ = ["__version__", "build", "flops", "kv_cache", "load", "parameters"]
+__all__ = ["__version__", "build", "flops", "kv_cache", "load", "parameters", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'archlab' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    found = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return found

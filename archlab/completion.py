@@ -26,6 +26,13 @@ def complete_axis(incomplete: str) -> list[str]:
     return [axis for axis in AXES if axis.startswith(incomplete)]
 
 
+def complete_hardware(incomplete: str) -> list[str]:
+    """Devices that begin so."""
+    from archlab.hardware import AUTO, names
+
+    return [name for name in (AUTO, *names()) if name.startswith(incomplete)]
+
+
 def complete_override(incomplete: str) -> list[str]:
     """Overrides that begin so: a group with its choices, or a key up to its `=`."""
     before = _before_equals()
@@ -39,6 +46,18 @@ def complete_model_or_override(incomplete: str) -> list[str]:
     """What may follow `compare`: presets, and overrides of the one before."""
     found = [] if _before_equals() is not None else complete_model(incomplete)
     return [*found, *complete_override(incomplete)]
+
+
+def complete_budget(incomplete: str) -> list[str]:
+    """What may follow `size MODEL`: settings of the budget, and overrides."""
+    from archlab.budget import Budget
+    from archlab.options import options_of
+    from archlab.overrides import BUDGET_WORDS
+
+    if _before_equals() is not None:
+        return complete_override(incomplete)
+    words = (f"{name}=" for name in (*BUDGET_WORDS, *options_of(Budget)))
+    return [*(word for word in words if word.startswith(incomplete)), *complete_override(incomplete)]
 
 
 class _Rest(str):
@@ -70,17 +89,19 @@ def _typed_on(found: list[str]) -> list[str]:
 def _words() -> Iterator[str]:
     from archlab import presets
     from archlab.decoder.resolve import ModelOptions
+    from archlab.frozen import fields_of
+    from archlab.hardware import Hardware
     from archlab.options import options_of
     from archlab.registry import AXES, choices, part_choices
-    from archlab.request import RunOptions
-    from archlab.workload import BenchOptions, Workload
+    from archlab.request import GROUPS, RunOptions
 
-    for group in ("workload", "bench"):
+    for group, kind in GROUPS.items():
+        yield from (f"{group}.{name}=" for name in options_of(kind))
         yield from (f"{group}={file.stem}" for file in (presets.conf_dir() / group).glob("*.yaml"))
+    yield from (f"hardware={file.stem}" for file in (presets.conf_dir() / "hardware").glob("*.yaml"))
+    yield from (f"hardware.{name}=" for name in fields_of(Hardware))
     yield from (f"model={name}" for name in presets.names())
     yield from (f"{name}=" for name in options_of(RunOptions))
-    yield from (f"workload.{name}=" for name in options_of(Workload))
-    yield from (f"bench.{name}=" for name in options_of(BenchOptions))
     yield from (f"model.{name}=" for name in options_of(ModelOptions))
     for axis in AXES:
         yield from (f"model/{axis}={name}" for name in choices(axis))

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from archlab import presets
 from archlab.decoder.describe import in_short
-from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
 from archlab.overrides import normalise, typed_keys
 from archlab.registry import AXES, choices
-from archlab.request import Request, read_request
+from archlab.request import GROUPS, Request, read_request
 
 if TYPE_CHECKING:
     from archlab.interop.hub import Imported
@@ -28,16 +27,20 @@ def load(source: str | Path, *overrides: str) -> DecoderSpec:
 
     `load("minimind", "model/attention=mha", "model.n_layers=4")`. Raises ConfigError or RequestError.
     """
-    _check_words(source, overrides)
-    keys = [key for key in typed_keys(overrides) if key.startswith("model.")]
-    return resolve(_composed(source, overrides)["model"], keys).spec
+    return request(source, overrides).spec
 
 
-def request(source: str | Path, overrides: Sequence[str] = (), **workload: Any) -> Request:
-    """The checked request of a model source with overrides. workload: settings of it, which need no Hydra."""
+def request(
+    source: str | Path, overrides: Sequence[str] = (), *, budget: Mapping[str, Any] | None = None, **workload: Any
+) -> Request:
+    """The checked request of a model source with overrides.
+
+    budget, workload: settings of these, which need no Hydra.
+    """
     _check_words(source, overrides)
-    config = _composed(source, overrides)
-    config["workload"] = {**(config.get("workload") or {}), **workload}
+    config = composed(source, overrides)
+    for group, given in (("budget", budget or {}), ("workload", workload)):
+        config[group] = {**(config.get(group) or {}), **given}
     return read_request(config, typed_keys(overrides))
 
 
@@ -49,7 +52,15 @@ def _check_words(source: Any, overrides: Sequence[Any]) -> None:
             raise RequestError(f"an override is text, such as 'model.n_layers=4', not {override!r}")
 
 
-def _composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
+def base_config(source: str | Path) -> dict[str, Any]:
+    """The composed config of a model source, for variants of it. Raises RequestError for one that interpolates."""
+    _check_words(source, ())
+    if is_path(source) and "${" in _preset_text(Path(source)):
+        raise RequestError(f"{source}: holds an interpolation (${{..}}), which a variant in Python would not follow")
+    return composed(source, ())
+
+
+def composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The config of a model source with overrides; Hydra is imported only where it is needed."""
     if not overrides and not is_path(source):
         return {"model": preset(str(source))}
@@ -62,9 +73,8 @@ def _composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 def preset(name: str) -> dict[str, Any]:
     """The composed `model` config of a preset. Raises ConfigError for an unknown one."""
-    presets.check_name(name)
-    model: dict[str, Any] = presets.ready(name) or compose([f"model={name}"])["model"]
-    return model
+    with hydra_errors():
+        return presets.model(name)
 
 
 def summary(name: str) -> dict[str, Any]:
@@ -255,7 +265,7 @@ def translate_text(error: Exception, cause: BaseException | None) -> RequestErro
     """Hydra's message in one line, with the nearest setting where it names one that is not there."""
     key = re.search(r"Could not override '([^']+)'", str(error))
     if key:
-        known = ["model", *(f"model/{axis}" for axis in AXES), "workload", "bench", "device", "seed", "verify"]
+        known = ["model", *(f"model/{axis}" for axis in AXES), *GROUPS, "hardware", "device", "seed", "verify"]
         return ConfigError(key[1], "no such setting or group", valid=known, nearest=nearest(key[1], known))
     text = _one_line(error) or type(error).__name__
     return RequestError(text if cause is None else f"{text} ({_one_line(cause)})")

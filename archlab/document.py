@@ -5,7 +5,7 @@ Plain data, torch-free, that knows no width and no format; `report/document.py` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from archlab.frozen import Frozen, field
@@ -58,17 +58,31 @@ class Chart(Frozen):
 
 
 class Explanation(Frozen):
-    """How a figure was got. formula: in symbols; worked: the same with this model's numbers and the result."""
+    """How a figure was got. formula: in symbols; worked: the same with this model's numbers and the result.
+
+    model: whose figure it is, where an answer is about several.
+    """
 
     figure: str
     kind: str
     formula: str
     worked: str
     assumptions: Sequence[str] = ()
+    model: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         shown = {"kind": self.kind, "formula": self.formula, "worked": self.worked}
         return {**shown, "assumptions": list(self.assumptions)}
+
+
+class Later(Iterable[Explanation]):
+    """Explanations that are made when they are read, which most answers never are."""
+
+    def __init__(self, make: Callable[[], Iterable[Explanation]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self._make())
 
 
 class Document(Frozen):
@@ -81,10 +95,10 @@ class Document(Frozen):
     assumptions: Mapping[str, Any] = field(default_factory=dict)
     charts: Sequence[Chart] = ()
     notes: Sequence[str] = ()
-    explanations: Sequence[Explanation] = ()
+    explanations: Iterable[Explanation] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON data: its fields, charts left out, the tables and the explanations by name."""
+        """Plain JSON data: its fields but for charts; tables and explanations by name, these by model where several."""
         return {
             "schema": SCHEMA,
             "command": self.command,
@@ -92,6 +106,13 @@ class Document(Frozen):
             "verdict": self.verdict,
             "assumptions": dict(self.assumptions),
             "tables": {table.name: table.as_dict() for table in self.tables},
-            "explanations": {made.figure: made.as_dict() for made in self.explanations},
+            "explanations": self._explanations(),
             "notes": list(self.notes),
         }
+
+    def _explanations(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for made in self.explanations:
+            own = found.setdefault(made.model, {}) if made.model else found
+            own[made.figure] = made.as_dict()
+        return found

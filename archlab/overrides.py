@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from archlab import presets
+from archlab import hardware, presets
+from archlab.budget import Budget
 from archlab.decoder.resolve import ModelOptions
 from archlab.errors import ConfigError, RequestError, nearest, unknown_key
 from archlab.options import Option, options_of
 from archlab.registry import AXES, Choice, choices, part_choices
-from archlab.request import RunOptions
-from archlab.workload import BenchOptions, Workload
+from archlab.request import GROUPS, RunOptions
 
 FLAGS = {
     "--multirun": False, "-m": False, "--run": False, "-r": False, "--resolve": False, "--hydra-help": False,
@@ -80,6 +80,29 @@ def shown_by_hydra(arguments: Sequence[str]) -> str | None:
 def _no_flag(flag: str) -> str:
     near = nearest(flag, [*FLAGS, "--json", "--debug", "--help"])
     return f"no option {flag}" + (f"; did you mean {near}?" if near else "")
+
+
+BUDGET_WORDS = {"kv": "kv_bytes_per_token", "flops": "flops_per_token"}
+"""Budgets that `archlab size` calls in short."""
+
+
+def split_budget(words: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
+    """The settings of a budget written without `budget.`, and the overrides among them. Raises ConfigError."""
+    settings: dict[str, Any] = {}
+    overrides = []
+    for word in words:
+        key, joined, value = word.partition("=")
+        key = key.removeprefix("budget.")
+        name = BUDGET_WORDS.get(key, key)
+        if not joined or "." in key or "/" in key or key in options_of(RunOptions):
+            overrides.append(word)
+            continue
+        if name not in options_of(Budget):
+            raise unknown_key(key, [*BUDGET_WORDS, *options_of(Budget)])
+        if name in settings:
+            raise ConfigError(key, "is given twice", value=value)
+        settings[name] = int(value) if name == "multiple" and re.fullmatch(r"[+-]?\d{1,18}", value) else value
+    return settings, overrides
 
 
 def typed_keys(overrides: Iterable[str]) -> set[str]:
@@ -155,6 +178,9 @@ def _is_group(key: str) -> bool:
 def _check_group(parsed: Any, has_value: bool) -> None:
     """Refuse what Hydra has no message for: a group that is set to anything but the name of a choice."""
     key = parsed.key_or_group
+    if key.startswith("hardware/") or (key == "hardware" and "/" in parsed.input_line):
+        problem = "a file of your own is a choice by its name: --config-dir DIR with DIR/hardware/NAME.yaml"
+        raise ConfigError("hardware", problem, value=parsed.input_line)
     if parsed.is_delete() and key in ("model", "hydra"):
         raise ConfigError(key, "cannot be left out")
     if not _is_group(key) or not has_value:
@@ -198,14 +224,15 @@ def _checked_key(override: str) -> str:
 def check_key(key: str, value: str = "") -> None:
     """Raise ConfigError, with the nearest spelling, for a dotted key that nothing knows."""
     head, *tail = key.split(".")
-    tops = {"workload": Workload, "bench": BenchOptions}
     if head == "model":
         _check_model_key(tail, value)
-    elif head in tops:
-        _check_option(tail, options_of(tops[head]), head)
+    elif head in GROUPS:
+        _check_option(tail, options_of(GROUPS[head]), head)
+    elif head == "hardware":
+        hardware.check_key(".".join(tail))
     elif head not in options_of(RunOptions) or tail:
         if head not in options_of(RunOptions):
-            raise unknown_key(head, ["model", *tops, *options_of(RunOptions)])
+            raise unknown_key(head, ["model", *GROUPS, "hardware", *options_of(RunOptions)])
         raise ConfigError(key, "is a value and has nothing below it")
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import archlab
 from archlab.bench.child import measure
-from archlab.cost.figures import exact_figures
 from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
@@ -33,13 +32,15 @@ def run_point(
     """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status."""
     request = read_request(config, typed)
     request.check_runs()
+    config = {**config, "model": request.model}  # what a budget led to is what was run
     record = _blank(config, overrides)
-    record.notes = list(request.notes)
+    record.notes = list(request.dropped)
     record.composition = composition(request.spec)
-    record.figures = exact_figures(request.spec, request.workload)
+    record.figures = request.figures()
     try:
         if request.bench.phases:
-            _time(record, config, request, on_progress, typed)
+            timed = {key: held for key, held in config.items() if key != "budget"}
+            _time(record, timed, request, on_progress, [key for key in typed if not key.startswith("budget.")])
         else:
             _check(record, request)
     except RequestError:

@@ -50,6 +50,28 @@ def ready(name: str) -> dict[str, Any] | None:
     return found
 
 
+def model(name: str) -> dict[str, Any]:
+    """The composed `model` config of a preset: ready, or composed by Hydra. Raises ConfigError for an unknown one."""
+    check_name(name)
+    return ready(name) or _composed(name)
+
+
+@functools.cache
+def _composed(name: str) -> dict[str, Any]:
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+
+    running = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()  # there is one at a time; a run's own comes back
+    try:
+        with initialize_config_dir(str(conf_dir()), version_base="1.3", job_name="archlab"):
+            model: Any = OmegaConf.to_container(compose("config", [f"model={name}"]).model, resolve=True)
+    finally:
+        GlobalHydra.instance().hydra = running
+    return dict(model)
+
+
 def summaries() -> list[dict[str, Any]]:
     """A row of figures for each preset, as `compose.summary` makes it; none where presets.json is older."""
     found: list[dict[str, Any]] = _all_ready()["summaries"]

@@ -223,7 +223,7 @@ def _wrong(fields: Mapping[str, Any], kinds: Kinds, under: str = "") -> str | No
         holds, wanted = kinds[name]
         if not holds(value):
             return f"{under}{name} is not {wanted}"
-    blocks = ("model", "workload", "bench")
+    blocks = ("model", "workload", "bench", "hardware")
     config = fields.get("config", {}) if kinds is _RECORD else {}
     return next((f"config.{name} is not a group" for name in blocks if not _or_null(_group)(config.get(name))), None)
 

@@ -15,7 +15,8 @@ from archlab.overrides import quoted, typed_keys
 from archlab.record import Record
 from archlab.request import RunOptions
 
-GROUPS = ("workload", "bench")
+GROUPS = ("workload", "bench", "hardware", "budget")
+"""The config groups beside the model."""
 
 
 @contextlib.contextmanager

@@ -6,11 +6,16 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from archlab.budget import MEASURES, Budget, Solution, solve
+from archlab.cost.figures import exact_figures
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, unknown_key
 from archlab.frozen import Frozen
+from archlab.hardware import Hardware
+from archlab.hardware import read as read_hardware
 from archlab.options import option, options_of, read_plain
+from archlab.record import Figure
 from archlab.workload import BenchOptions, Workload
 
 
@@ -33,14 +38,35 @@ class RunOptions(Frozen):
             raise ConfigError("device", f"no device {self.device!r}", value=self.device, valid=valid)
 
 
+GROUPS = {"workload": Workload, "bench": BenchOptions, "budget": Budget}
+"""The groups of options beside the model, and their classes."""
+
+
 class Request(Frozen):
-    """A checked request. notes: what had to be dropped to compose it."""
+    """A checked request. dropped: what had to be dropped to compose it, a line each.
+
+    model: the config of the model that is asked for, with the size that was solved for where there is a budget; config:
+    all that it was read from. hardware: where it is to run, on paper.
+    """
 
     spec: DecoderSpec
     workload: Workload
     bench: BenchOptions
+    hardware: Hardware | None
     run: RunOptions
-    notes: list[str]
+    dropped: list[str]
+    model: Mapping[str, Any]
+    config: Mapping[str, Any]
+    budget: Solution | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of its numbers should know: what was dropped, and what a budget led to."""
+        return [*self.dropped, self.budget.note] if self.budget else self.dropped
+
+    def figures(self) -> dict[str, Figure]:
+        """The exact figures, those of the budget among them."""
+        return exact_figures(self.spec, self.workload) | (self.budget.figures() if self.budget else {})
 
     def check_runs(self) -> None:
         """Raise ConfigError where the model can be costed, but the workload cannot be run on it."""
@@ -49,21 +75,42 @@ class Request(Frozen):
 
 def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Request:
     """Read a composed config. typed: dotted keys that the user set. Raises ConfigError."""
-    groups = {"model", "workload", "bench"}
-    own = {key: value for key, value in config.items() if key not in groups and key != "hydra"}
-    for key in own:
+    _check_groups(config)
+    groups = {group: read_plain(options, config.get(group, {}), group) for group, options in GROUPS.items()}
+    budget = groups.pop("budget")
+    own = {key: value for key, value in config.items() if key not in (*GROUPS, "model", "hardware", "hydra")}
+    asked = {
+        **groups,
+        "run": read_plain(RunOptions, own, ""),
+        "hardware": read_hardware(config["hardware"]) if config.get("hardware") is not None else None,
+        "config": config,
+    }
+    on_model = [key for key in typed if key.startswith("model.")]
+    if not budget.is_set:
+        _refuse_idle(typed)
+        resolved = resolve(config["model"], on_model)
+        return Request(spec=resolved.spec, dropped=resolved.notes, model=config["model"], **asked)
+    found = solve(config["model"], on_model, budget, groups["workload"])
+    resolved = found.answer.resolved
+    return Request(spec=resolved.spec, dropped=resolved.notes, model=found.answer.model, budget=found, **asked)
+
+
+def _check_groups(config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a key that nothing knows, for a group that is none, and without a model."""
+    known = ["model", *GROUPS, "hardware"]
+    for key in (key for key in config if key not in (*known, "hydra")):
         if key not in options_of(RunOptions):
-            raise unknown_key(key, [*groups, *options_of(RunOptions)])
-    for group in groups & config.keys():
-        if not isinstance(config[group], Mapping):
+            raise unknown_key(key, [*known, *options_of(RunOptions)])
+    for group in known:
+        if group in config and not isinstance(config[group], Mapping) and (group, config[group]) != ("hardware", None):
             raise ConfigError(group, f"{config[group]!r} is not a group of settings", value=config[group])
     if "model" not in config:
         raise ConfigError("model", "is required")
-    resolved = resolve(config["model"], [key for key in typed if key.startswith("model.")])
-    return Request(
-        spec=resolved.spec,
-        workload=read_plain(Workload, config.get("workload", {}), "workload"),
-        bench=read_plain(BenchOptions, config.get("bench", {}), "bench"),
-        run=read_plain(RunOptions, own, ""),
-        notes=resolved.notes,
-    )
+
+
+def _refuse_idle(typed: Collection[str]) -> None:
+    """Raise ConfigError for a setting of a budget that there is not."""
+    idle = sorted(key for key in typed if key.startswith("budget."))
+    if idle:
+        valid = [f"budget.{name}" for name in ("base", *MEASURES)]
+        raise ConfigError(idle[0], "is set, but there is no budget", valid=valid)

@@ -14,11 +14,12 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from archlab import record as records
+from archlab.decoder.describe import flat
 from archlab.document import Column, Table
 from archlab.errors import ConfigError, RequestError, nearest
 from archlab.frozen import Frozen, replace
 from archlab.record import Record
-from archlab.report.compare import competing, direction, flatten, split_overrides
+from archlab.report.compare import competing, direction, split_overrides
 from archlab.where import condition
 
 SHORT = {
@@ -134,7 +135,7 @@ def _row(file: Path, record: Record, wanted: set[str] | None) -> Row:
         if value is not None:
             values[sys.intern(name)] = value
     overrides = {sys.intern(key): sys.intern(value) for key, value in split_overrides(record).items()}
-    options = flatten(record.composition) if wanted is None else {}
+    options = flat(record.composition) if wanted is None else {}
     return Row(file, sys.intern(record.name), overrides, record.status, record.reason, values, options)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from archlab import presets
 from archlab import record as records
 from archlab.compose import imported_from, request
-from archlab.cost.figures import exact_figures
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
 from archlab.record import Record
@@ -17,23 +16,35 @@ from archlab.request import Request
 
 def gather(words: Sequence[str]) -> list[Record]:
     """A record for each model: the overrides after a name belong to it. Run folders bring what was measured."""
-    return [record for source, overrides in _groups(words) for record in _records(source, overrides)]
+    return [record for source, overrides in groups(words) for record in _records(source, overrides)]
 
 
-def _groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    groups: list[tuple[str, list[str]]] = []
+def pair(words: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Two models with their overrides; of one with overrides, that model without them and with them."""
+    found = groups(words)
+    if len(found) == 1 and found[0][1]:
+        return [(found[0][0], []), *found]
+    if len(found) != 2:
+        problem = "nothing says what changes" if len(found) == 1 else f"{len(found)} models"
+        raise RequestError(f"{problem}: name two models, or one and what to change, as llama-3-8b model/attention=mha")
+    return found
+
+
+def groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Each model that is named, with the overrides after it."""
+    found: list[tuple[str, list[str]]] = []
     for word in words:
         if word.startswith("-"):
             raise RequestError(f"no option {word}")
         if not word.strip():
             raise RequestError("a model has no empty name; archlab models lists the presets")
         if "=" not in word.split("/")[-1] and not word.startswith("~") and "=" not in word:
-            groups.append((word, []))
-        elif groups:
-            groups[-1][1].append(word)
+            found.append((word, []))
+        elif found:
+            found[-1][1].append(word)
         else:
             raise RequestError(f"{word}: an override stands before any model")
-    return groups
+    return found
 
 
 def _records(source: str, overrides: list[str]) -> list[Record]:
@@ -51,9 +62,9 @@ def _records(source: str, overrides: list[str]) -> list[Record]:
 def on_paper(asked: Request, overrides: Sequence[str] = ()) -> Record:
     """The record of a model that was only costed: exact figures, nothing built, nothing written."""
     return Record(
-        config={"model": {"name": asked.spec.name}},
+        config=dict(asked.config),
         overrides=list(overrides),
-        notes=asked.notes,
+        notes=asked.dropped,
         composition=composition(asked.spec),
-        figures=exact_figures(asked.spec, asked.workload),
+        figures=asked.figures(),
     )

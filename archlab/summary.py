@@ -10,12 +10,13 @@ from pathlib import Path
 from archlab import record as records
 from archlab.document import Document, Table
 from archlab.errors import RequestError
+from archlab.explained import explanations
 from archlab.frozen import Frozen
-from archlab.record import json_line
+from archlab.record import SCHEMA, json_line
 from archlab.report.compare import HEADLINE, Comparison, comparison
 from archlab.report.console import console
 from archlab.report.document import csv_text, md_text, show_document
-from archlab.report.formats import points, render, to_parquet
+from archlab.report.formats import point, render, to_parquet
 from archlab.results import MOST_ROWS, Results, Row, effects, front, groups, ordered, read, troubles
 
 MOST_TROUBLES = 5
@@ -81,14 +82,13 @@ def print_end(files: Sequence[Path], as_json: bool) -> bool:
 
 def _print_points(files: Sequence[Path]) -> bool:
     """One JSON document of whole records, of which one at a time is held. Whether all are ok."""
-    head, _, foot = json_line(points([])).partition("[]")
-    print(head, end="[")
+    print(f'{{"schema": {SCHEMA}, "points": [', end="")
     all_ok = True
     for number, file in enumerate(files):
         record = records.row(file)
         all_ok = all_ok and record.ok
-        print(", " if number else "", json_line(record.as_dict()).rstrip(), sep="", end="")
-    print("]", foot, sep="", end="")
+        print(", " if number else "", json_line(point(record, explanations)).rstrip(), sep="", end="")
+    print("]}")
     return all_ok
 
 
@@ -126,8 +126,8 @@ def _comparison(rows: Sequence[Row], varying: Sequence[str]) -> Comparison:
 
 def _print(shown: Sequence[Row], varying: Sequence[str], document: Document, form: str, grouped: bool) -> None:
     if form == "json":
-        made = points(records.row(row.file) for row in shown)
-        print(json_line({**made, "summary": document.as_dict()}), end="")
+        points = [records.row(row.file).as_dict() for row in shown]
+        print(json_line({"schema": SCHEMA, "points": points, "summary": document.as_dict()}), end="")
     elif form == "csv":
         if grouped:
             print(csv_text(document), end="")

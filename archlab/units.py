@@ -52,6 +52,7 @@ def show_flops(count: float) -> str:
 
 
 _COUNTS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+_FLOPS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -62,6 +63,16 @@ def read_count(text: str | int, key: str) -> int:
     if unit not in _COUNTS:
         raise ConfigError(key, f"{text!r}: {unit!r} is no power of ten", value=text, valid=list(filter(None, _COUNTS)))
     return _whole(number * _COUNTS[unit], text, key)
+
+
+def read_flops(text: str | int, key: str) -> int:
+    """A number of FLOPs in powers of ten: `250M`, `1.5GFLOP`, `640000`. Raises ConfigError under `key`."""
+    number, unit = _split(text, key, "a number of FLOPs such as 250M or 1.5GFLOP")
+    power = unit.removesuffix("FLOP")
+    if power not in _FLOPS:
+        valid = [f"{name}FLOP" for name in _FLOPS if name]
+        raise ConfigError(key, f"{text!r}: {unit!r} is no unit of FLOPs", value=text, valid=valid)
+    return _whole(number * _FLOPS[power], text, key)
 
 
 def read_tokens(text: str | int, key: str) -> int:
@@ -89,6 +100,26 @@ def read_bytes(text: str | int, key: str) -> int:
         problem = f"{text!r} can be {ten:,} bytes ({letter}B) or {two:,} bytes ({letter}iB); write one of them"
         raise ConfigError(key, problem, value=text)
     raise ConfigError(key, f"{text!r}: {unit!r} is no unit of memory", value=text, valid=list(_BYTES))
+
+
+def read_bandwidth(text: str | int, key: str) -> int:
+    """Bytes a second: `3.35TB/s`, `900GB/s`. Raises ConfigError as `read_bytes` does."""
+    return read_bytes(str(text).strip().removesuffix("/s"), key)
+
+
+_POWERS = {"": 1, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_RATES = {power + what: size for power, size in _POWERS.items() for what in ("", "FLOP/s", "FLOPS", "OP/s", "OPS")}
+
+
+def read_flop_rate(text: str | int, key: str) -> int:
+    """FLOP/s, of whole numbers OP/s: `989.4TFLOP/s`, `1979TOPS`, `312T`. Raises ConfigError under `key`."""
+    per_second = str(text).strip().endswith("/s")
+    number, unit = _split(str(text).strip().removesuffix("/s"), key, "a rate such as 989.4TFLOP/s")
+    unit += "/s" if per_second else ""
+    if unit not in _RATES:
+        valid = ["GFLOP/s", "TFLOP/s", "PFLOP/s", "TOP/s"]
+        raise ConfigError(key, f"{text!r}: {unit!r} is no unit of FLOP/s", value=text, valid=valid)
+    return _whole(number * _RATES[unit], text, key)
 
 
 def _split(text: str | int, key: str, wanted: str) -> tuple[Fraction, str]:

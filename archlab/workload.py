@@ -48,8 +48,7 @@ class Workload(Frozen):
         """The contexts that the KV table shows."""
         if self.contexts is not None:
             return self.contexts
-        steps = {c for c in (2048, 8192, 32768, 131072) if c < spec.context}
-        return tuple(sorted({min(self.length, spec.context), *steps, spec.context}))
+        return tuple(sorted({min(self.length, spec.context), *few_contexts(spec)}))
 
     def check(self, spec: DecoderSpec) -> None:
         """Raise ConfigError where the run is longer than the positions reach."""
@@ -59,6 +58,11 @@ class Workload(Frozen):
                 f"{spec.position.choice} positions end at {spec.max_length}"
             )
             raise ConfigError("workload.prompt", problem, value=self.prompt)
+
+
+def few_contexts(spec: DecoderSpec) -> tuple[int, ...]:
+    """Contexts that models are named by, up to the model's own."""
+    return (*(context for context in (2048, 8192, 32768, 131072) if context < spec.context), spec.context)
 
 
 class BenchOptions(Frozen):

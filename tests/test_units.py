@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archlab.errors import ConfigError
-from archlab.units import read_bytes, read_count, read_tokens
+from archlab.units import read_bandwidth, read_bytes, read_count, read_flop_rate, read_tokens
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,22 @@ def test_what_is_no_amount(read, text):
 def test_any_text_is_an_amount_or_a_message(text, read):
     with contextlib.suppress(ConfigError):
         assert read(text, "amount") > 0
+
+
+@pytest.mark.parametrize(("text", "rate"), [("3.35TB/s", 3350 * 10**9), ("900GB/s", 9 * 10**11), ("1GiB/s", 2**30)])
+def test_bandwidths(text, rate):
+    assert read_bandwidth(text, "bandwidth") == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("989.4TFLOP/s", 9894 * 10**11), ("1979TOPS", 1979 * 10**12), ("312T", 312 * 10**12), ("2 PFLOP/s", 2 * 10**15)],
+)
+def test_rates_of_arithmetic(text, rate):
+    assert read_flop_rate(text, "peak") == rate
+
+
+@pytest.mark.parametrize("text", ["989TB/s", "989TFLOP", "989t", "fast", "-1TFLOP/s", "0", "1e15", "", "BFLOP/s"])
+def test_what_is_no_rate_of_arithmetic_is_refused(text):
+    with pytest.raises(ConfigError, match="peak"):
+        read_flop_rate(text, "peak")

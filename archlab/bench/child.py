@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from archlab.bench import host
+from archlab import host
 from archlab.bench.figures import Figures, Trouble, missing
 from archlab.errors import RequestError
 from archlab.frozen import Frozen

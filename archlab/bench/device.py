@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from archlab.bench import host
+from archlab import host
 from archlab.bench.clock import Call, stopwatch
 from archlab.errors import ConfigError
 from archlab.units import show_bytes

@@ -15,11 +15,11 @@ import torch
 from archlab.bench.clock import Sample, measure
 from archlab.bench.device import Device, environment, pick
 from archlab.bench.figures import TIMES, Figures, Trouble, missing
-from archlab.bench.host import Busy
 from archlab.bench.phases import PHASES, Run
 from archlab.cost.memory import inference_memory, training_memory
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
+from archlab.host import Busy
 from archlab.model import build
 from archlab.record import Figure
 from archlab.units import show_bytes

@@ -32,6 +32,12 @@ COMMANDS = {
     "import": "interop",
     "export": "interop",
     "flops": "paper",
+    "kv": "paper",
+    "hardware": "device",
+    "roofline": "device",
+    "fit": "device",
+    "diff": "paper",
+    "size": "size",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Format, Json, Sort, print_json
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Sort, print_json
 from archlab.errors import RequestError
 
 
@@ -26,6 +26,7 @@ def build(
     source: Annotated[
         str | None, typer.Option("--from", help="A config.json, a folder with one, a YAML or a run to start from.")
     ] = None,
+    explain: Explain = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -44,12 +45,12 @@ def build(
         raise RequestError(f"{shown} prints text of Hydra's own; leave out {shown} or --json")
     from archlab.launch import launch_from
 
-    finish(launch_from(source, overrides or []), as_json)
+    finish(launch_from(source, overrides or []), as_json, explain)
 
 
-def finish(outcome: Any, as_json: bool) -> None:
+def finish(outcome: Any, as_json: bool, explain: str | None = None) -> None:
     """Show what a launch left, and exit as its records and its end say."""
-    all_ok = _show(outcome, as_json)
+    all_ok = _show(outcome, as_json, explain)
     if outcome.missing:
         print(
             f"archlab: {outcome.missing:,} points have no record; archlab resume {outcome.folder} goes on",
@@ -63,36 +64,76 @@ def finish(outcome: Any, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _show(outcome: Any, as_json: bool) -> bool:
+def _show(outcome: Any, as_json: bool, explain: str | None) -> bool:
     """Print the records; whether all of them are ok."""
-    if not outcome.multirun:
-        from archlab.record import load
+    from archlab.record import row
 
-        record = load(outcome.files[0])
-        _print_build(record, as_json)
-        return record.ok
-    from archlab.summary import print_end
+    if outcome.multirun:
+        print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
+    if outcome.multirun and explain is None:
+        from archlab.summary import print_end
 
-    print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
-    return print_end(outcome.files, as_json)
+        return print_end(outcome.files, as_json)
+    found = [row(file) for file in outcome.files]
+    if outcome.multirun:
+        print_comparison(found, None, "json" if as_json else "table", explain)
+    else:
+        _print_build(found[0], as_json, explain)
+    return all(record.ok for record in found)
 
 
-def _print_build(record: Any, as_json: bool) -> None:
+def _print_build(record: Any, as_json: bool, explain: str | None) -> None:
+    _check_explained(explain, [record])
     if as_json:
-        print_json(record.as_dict())
-        return
-    from archlab.report.build import show_build
-    from archlab.report.console import console
+        from archlab.report.formats import point
 
-    show_build(record, console())
+        print_json(point(record, _explained))
+    elif explain is not None:
+        _show_explained(explain, [record])
+    else:
+        from archlab.report.build import show_build
+        from archlab.report.console import console
+
+        show_build(record, console())
 
 
-def print_comparison(records: Any, sort: str | None, form: str, detail: bool) -> None:
+def print_comparison(
+    records: Any, sort: str | None, form: str, explain: str | None = None, detail: bool = False
+) -> None:
+    """Print records side by side, or how a figure of each was got."""
     from archlab.report.compare import comparison
-    from archlab.report.console import console
-    from archlab.report.formats import render
 
-    render(comparison(records, sort, detail), form, console())
+    compared = comparison(records, sort, detail)
+    _check_explained(explain, compared.records)
+    if explain is not None and form == "table":
+        _show_explained(explain, compared.records)
+    else:
+        from archlab.report.console import console
+        from archlab.report.formats import render
+
+        render(compared, form, console(), _explained)
+
+
+def _check_explained(explain: str | None, records: Any) -> None:
+    """Refuse a figure that no record has."""
+    if explain is not None:
+        from archlab.report.explanations import check_figure
+
+        check_figure(explain, (name for record in records for name in record.figures))
+
+
+def _show_explained(explain: str, records: Any) -> None:
+    from archlab.report.console import console
+    from archlab.report.explanations import show_explanations
+
+    models = [(" ".join((record.name, *record.overrides)), _explained(record)) for record in records]
+    show_explanations(explain, models, console())
+
+
+def _explained(record: Any) -> Any:
+    from archlab.explained import explanations  # what most answers do without
+
+    return explanations(record)
 
 
 def compare(
@@ -104,6 +145,7 @@ def compare(
         ),
     ],
     sort: Sort = None,
+    explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
     debug: Debug = False,
@@ -116,4 +158,4 @@ def compare(
     from archlab.sources import gather
 
     check_format(form)
-    print_comparison(gather(models), sort, "json" if as_json else form, detail=True)
+    print_comparison(gather(models), sort, "json" if as_json else form, explain, detail=True)

@@ -15,6 +15,9 @@ OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_n
 """Settings of a command whose overrides and Hydra flags stand anywhere on the line."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
+Explain = Annotated[
+    str | None, typer.Option("--explain", help="How a figure was got: its formula with the numbers; all for every one.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Format = Annotated[str, typer.Option("--format", help="table, json, csv or md.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; without it, print.")]

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from archlab.cli.options import OPEN, Debug, Format, Json, Model, Overrides
+from archlab import completion
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, Overrides
 from archlab.document import Document
 
 Context = Annotated[str | None, typer.Option("--context", help="Tokens of each sequence: 4096, 8k.")]
+Contexts = Annotated[str | None, typer.Option("--context", help="Tokens of each sequence: 2k,8k,128k.")]
 Batch = Annotated[int | None, typer.Option("--batch", help="Sequences at once.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="Of the weights: bf16, fp16, fp32, fp64.")]
-Explain = Annotated[
-    str | None, typer.Option("--explain", help="How a figure was got: its formula with the numbers; all for every one.")
-]
+
+T = TypeVar("T")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(context_settings=OPEN)(flops)
+    app.command(context_settings=OPEN)(kv)
+    app.command(context_settings=OPEN)(diff)
 
 
 def print_answer(answer: Callable[[], Document], form: str, as_json: bool, explain: str | None) -> None:
@@ -40,6 +43,11 @@ def tokens(text: str | None) -> int | None:
     return None if text is None else read_tokens(text, "context")
 
 
+def listed(text: str | None, read: Callable[[str], T]) -> list[T] | None:
+    """What stands between commas, each read; None stays."""
+    return None if text is None else [read(item) for item in text.split(",")]
+
+
 def given(**settings: Any) -> dict[str, Any]:
     """The workload settings that an option in short gave."""
     return {name: value for name, value in settings.items() if value is not None}
@@ -50,20 +58,100 @@ def flops(
     overrides: Overrides = None,
     context: Context = None,
     batch: Batch = None,
+    trained_on: Annotated[
+        str | None, typer.Option("--tokens", help="Tokens of a whole training run: 15T, 300B.")
+    ] = None,
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """FLOPs of a prompt, part by part, full and causal side by side.
+    """FLOPs part by part, decoded, trained, and by named conventions.
 
-    archlab flops llama-3-8b --context 8k
+    archlab flops llama-3.1-8b --context 8k --tokens 15T
     """
 
     def answer() -> Document:
         from archlab.compose import request
         from archlab.paper.flops import document
+        from archlab.units import read_count
 
-        return document(request(model, overrides or [], **given(prompt=tokens(context), batch=batch)))
+        asked = request(model, overrides or [], **given(prompt=tokens(context), batch=batch))
+        return document(asked, None if trained_on is None else read_count(trained_on, "tokens"))
+
+    print_answer(answer, form, as_json, explain)
+
+
+def kv(
+    model: Model,
+    overrides: Overrides = None,
+    context: Contexts = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="Sequences at once: 1,32.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="Of the cache: bf16,fp8,int8,int4.")] = None,
+    tp: Annotated[int, typer.Option("--tp", help="Devices that share the heads.")] = 1,
+    beams: Annotated[int, typer.Option("--beams", help="Beams of each sequence.")] = 1,
+    engine: Annotated[str, typer.Option("--engine", help="paged, full_pages or llama_cpp.")] = "paged",
+    block: Annotated[int, typer.Option("--block", help="Tokens of an engine's block.")] = 16,
+    micro_batch: Annotated[int, typer.Option("--micro-batch", help="Of llama_cpp: tokens a prefill step.")] = 512,
+    cache: Annotated[str | None, typer.Option("--cache", help="Of latent attention: latent or expanded.")] = None,
+    explain: Explain = None,
+    form: Format = "table",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """What the KV cache takes: required, allocated, and set aside by a serving engine.
+
+    archlab kv gemma-3-1b --context 2k,32k --dtype bf16,int4
+    """
+
+    def answer() -> Document:
+        from archlab.compose import request
+        from archlab.cost.kv import Engine
+        from archlab.paper.kv import document
+        from archlab.units import read_count, read_tokens
+
+        contexts = listed(context, lambda text: read_tokens(text, "context"))
+        batches = listed(batch, lambda text: read_count(text, "batch"))
+        kept = Engine(engine, block, micro_batch)
+        asked = request(model, overrides or [], **given(contexts=contexts))
+        return document(asked, batches, listed(dtype, str), beams, tp, kept, cache)
+
+    print_answer(answer, form, as_json, explain)
+
+
+def diff(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Two models, or one and what to change; overrides follow the model they change.",
+            autocompletion=completion.complete_model_or_override,
+        ),
+    ],
+    context: Contexts = None,
+    batch: Batch = None,
+    dtype: Dtype = None,
+    explain: Explain = None,
+    form: Format = "table",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """What changes, part by part, from one model to another or by what is changed.
+
+    archlab diff llama-3-8b model/attention=mha
+
+    archlab diff gpt2 gpt2 model/norm=rmsnorm model/position=rope --context 1k
+    """
+
+    def answer() -> Document:
+        from archlab.compose import request
+        from archlab.paper.diff import document
+        from archlab.sources import pair
+        from archlab.units import read_tokens
+
+        contexts = listed(context, lambda text: read_tokens(text, "context"))
+        workload = given(contexts=contexts, batch=batch, dtype=dtype)
+        pairs = pair(models)
+        before, after = (request(source, overrides, **workload) for source, overrides in pairs)
+        return document(before, after, [" ".join((source, *overrides)) for source, overrides in pairs])
 
     print_answer(answer, form, as_json, explain)

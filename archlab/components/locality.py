@@ -29,6 +29,10 @@ class Locality(Frozen):
         """Tokens that must be kept after `length`, so that the last one could be asked for again."""
         return length if self.limit is None else min(length, self.limit)
 
+    def seen(self, length: int) -> int:
+        """Keys that the last of `length` tokens sees, its own included."""
+        return self.kept(length) if self.chunk is None else (length - 1) % self.chunk + 1
+
     def pairs(self, length: int) -> int:
         """(query, key) pairs that see each other among the first `length` positions."""
         if self.chunk is not None:

@@ -21,7 +21,7 @@ def exact_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     counts = parameters(spec)
     width = dtype_bytes(workload.weight_dtype)
     return {
-        **_parameter_figures(counts),
+        **{name: _exact(count, "parameters", how) for name, (count, how) in parameter_counts(counts).items()},
         "weight_bytes": _exact(counts.total * width, "B", f"parameters x {width} B ({workload.weight_dtype})"),
         **_cache_figures(spec, workload),
         **_flop_figures(spec, workload),
@@ -32,22 +32,22 @@ def _exact(value: float | int, unit: str, how: str) -> Figure:
     return Figure(value, unit, "exact", how)
 
 
-def _parameter_figures(counts: Parameters) -> dict[str, Figure]:
-    figures = {
-        "params": _exact(counts.total, "parameters", DEFINITIONS["total"]),
-        "params_active": _exact(counts.active, "parameters", DEFINITIONS["active"]),
-        "params_non_embedding": _exact(counts.non_embedding, "parameters", DEFINITIONS["non_embedding"]),
+def parameter_counts(counts: Parameters) -> dict[str, tuple[int, str]]:
+    """Each count by the name of its figure, with what it counts."""
+    named = {
+        "params": (counts.total, DEFINITIONS["total"]),
+        "params_active": (counts.active, DEFINITIONS["active"]),
+        "params_non_embedding": (counts.non_embedding, DEFINITIONS["non_embedding"]),
     }
     for part, count in counts.by_part.items():
         tied = "tied: the weight is the embedding's" if part == "lm_head" and counts.tied else "sum over the layers"
-        figures[f"params.{part}"] = _exact(count, "parameters", tied)
+        named[f"params.{part}"] = (count, tied)
     if counts.ffn_detail.keys() - {"dense"}:
-        for role, count in counts.ffn_detail.items():
-            figures[f"params.ffn.{role}"] = _exact(count, "parameters", "of ffn")
+        named |= {f"params.ffn.{role}": (count, "of ffn") for role, count in counts.ffn_detail.items()}
     for kind in counts.by_layer:
-        name = f"params.layers.{show_indices(kind.layers)}"
-        figures[name] = _exact(kind.total, "parameters", f"{len(kind.layers)} layers of {kind.each:,} each")
-    return figures
+        how = f"{len(kind.layers)} layers of {kind.each:,} each"
+        named[f"params.layers.{show_indices(kind.layers)}"] = (kind.total, how)
+    return named
 
 
 def show_indices(indices: Sequence[int]) -> str:

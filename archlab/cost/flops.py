@@ -72,8 +72,50 @@ def _decode_pairs(layer: LayerSpec, prompt: int, new: int) -> int:
 def _by_part(spec: DecoderSpec, tokens: int, attention: Callable[[LayerSpec], int]) -> dict[str, int]:
     """FLOPs by part of `tokens` positions of one sequence; attention gives those of one layer's attention."""
     parts = {"attention": 0, "ffn": 0}
-    for layer, indices in spec.layer_kinds:
-        parts["attention"] += len(indices) * attention(layer)
-        parts["ffn"] += len(indices) * layer.ffn.flops(tokens)
-    rows = min(tokens, 1) if spec.head.last_token_only else tokens
-    return parts | {"lm_head": spec.head.flops(rows)}
+    for layer, count in spec.layer_counts:
+        parts["attention"] += count * attention(layer)
+        parts["ffn"] += count * layer.ffn.flops(tokens)
+    return parts | {"lm_head": spec.head.flops(_rows(spec, tokens))}
+
+
+def _rows(spec: DecoderSpec, tokens: int) -> int:
+    """Positions that the head reads."""
+    return min(tokens, 1) if spec.head.last_token_only else tokens
+
+
+def prefill_parts(spec: DecoderSpec, tokens: int, convention: str) -> dict[str, int]:
+    """FLOPs of a prompt of so many tokens, one sequence, by finer parts.
+
+    `embedding` (a lookup, 0), `attention.projections`, `attention.scores` (queries with keys, weights with values),
+    `ffn` or its roles (`ffn.router`, `ffn.routed_experts`, ..), and `lm_head`.
+    """
+
+    def attention(layer: LayerSpec) -> tuple[int, int]:
+        cost = layer.attention.flops
+        return cost(tokens, 0), cost(tokens, _pairs(layer, tokens, convention))
+
+    return _finer(spec, tokens, attention)
+
+
+def decode_parts(spec: DecoderSpec, context: int) -> dict[str, int]:
+    """The same of one decoded token, the last of `context`: it sees those before it, which are cached, and itself."""
+
+    def attention(layer: LayerSpec) -> tuple[int, int]:
+        cost = layer.attention.decode_flops
+        return cost(1, 0), cost(1, layer.attention.locality.seen(context))
+
+    return _finer(spec, 1, attention)
+
+
+def _finer(spec: DecoderSpec, tokens: int, attention: Callable[[LayerSpec], tuple[int, int]]) -> dict[str, int]:
+    """attention: FLOPs of one layer's projections, and of these with its scores."""
+    parts = {"embedding": 0, "attention.projections": 0, "attention.scores": 0}
+    plain = all(layer.ffn.detail().keys() == {"dense"} for layer, _ in spec.layer_counts)
+    for layer, count in spec.layer_counts:
+        projections, whole = attention(layer)
+        parts["attention.projections"] += count * projections
+        parts["attention.scores"] += count * (whole - projections)
+        for role, cost in layer.ffn.flops_detail(tokens).items():
+            name = "ffn" if plain else f"ffn.{role}"
+            parts[name] = parts.get(name, 0) + count * cost
+    return parts | {"lm_head": spec.head.flops(_rows(spec, tokens))}

@@ -31,9 +31,10 @@ class Parameters(Frozen):
 
 
 class LayerParameters(Frozen):
-    """One kind of layer: where it stands, and the parameters of one such layer by part."""
+    """One kind of layer: where it stands, how many there are, and the parameters of one such layer by part."""
 
     layers: tuple[int, ...]
+    count: int
     by_part: dict[str, int]
 
     @property
@@ -42,12 +43,15 @@ class LayerParameters(Frozen):
 
     @property
     def total(self) -> int:
-        return self.each * len(self.layers)
+        return self.count * self.each
 
 
 def parameters(spec: DecoderSpec) -> Parameters:
     """The exact parameter counts of a spec."""
-    by_layer = [LayerParameters(indices, layer_parameters(layer)) for layer, indices in spec.layer_kinds]
+    by_layer = [
+        LayerParameters(indices, count, layer_parameters(layer))
+        for (layer, count), (_, indices) in zip(spec.layer_counts, spec.layer_kinds, strict=True)
+    ]
     by_part = dict.fromkeys(PARTS, 0)
     by_part["embedding"] = spec.vocab_size * spec.d_model
     by_part["positions"] = sum(sum(position.params().values()) for position, _ in spec.position_kinds)
@@ -57,11 +61,11 @@ def parameters(spec: DecoderSpec) -> Parameters:
     outside = sum(by_part.values())
     for kind in by_layer:
         for part, count in kind.by_part.items():
-            by_part[part] += count * len(kind.layers)
+            by_part[part] += kind.count * count
     total = sum(by_part.values())
     return Parameters(
         total=total,
-        active=total - sum(layer.ffn.idle_params * len(indices) for layer, indices in spec.layer_kinds),
+        active=total - sum(count * layer.ffn.idle_params for layer, count in spec.layer_counts),
         non_embedding=total - by_part["embedding"] - by_part["positions"],
         by_part=by_part,
         ffn_detail=_ffn_detail(spec),
@@ -73,19 +77,17 @@ def parameters(spec: DecoderSpec) -> Parameters:
 
 def _ffn_detail(spec: DecoderSpec) -> dict[str, int]:
     detail: dict[str, int] = {}
-    for layer, indices in spec.layer_kinds:
-        for role, count in layer.ffn.detail().items():
-            detail[role] = detail.get(role, 0) + count * len(indices)
+    for layer, count in spec.layer_counts:
+        for role, params in layer.ffn.detail().items():
+            detail[role] = detail.get(role, 0) + count * params
     return detail
 
 
 def layer_parameters(layer: LayerSpec) -> dict[str, int]:
     """Parameters of one layer by part; query and key norms count under norms."""
-    attention = layer.attention.params()
-    norms = sum(count for tensor, count in attention.items() if tensor.endswith("_norm"))
-    norms += len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
+    norms = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
     return {
-        "attention": sum(count for tensor, count in attention.items() if not tensor.endswith("_norm")),
-        "ffn": sum(layer.ffn.params().values()),
-        "norms": norms,
+        "attention": layer.attention.n_params - layer.attention.n_norm_params,
+        "ffn": layer.ffn.n_params,
+        "norms": norms + layer.attention.n_norm_params,
     }

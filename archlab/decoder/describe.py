@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from archlab.decoder.spec import DecoderSpec
+from archlab.errors import ConfigError
 from archlab.options import Spec
 from archlab.registry import choice
 
@@ -51,3 +53,48 @@ def in_short(spec: DecoderSpec) -> str:
         parts.append(axes["block"]["choice"])
     kinds = len(spec.layer_kinds)
     return ", ".join([*parts, f"{kinds} kinds of layer"] if kinds > 1 else parts)
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+
+def differences(compositions: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """What is not the same in all: sizes, choices and their options by dotted key, a value each, None where it lacks.
+
+    `d_model`, `attention` (the choice), `attention.n_heads`, and `layer kinds`, how many kinds of layer there are.
+    """
+    held = [flat(composition) for composition in compositions]
+    keys = dict.fromkeys(key for parts in held for key in parts)
+    values = {key: [parts.get(key, _fixed(parts, key)) for parts in held] for key in keys}
+    return {key: found for key, found in values.items() if any(value != found[0] for value in found)}
+
+
+def flat(composition: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes, choices and their options by dotted key, as `differences` names them."""
+    if not composition:
+        return {}
+    found = {name: value for name, value in composition.items() if name not in ("name", "axes", "layer_kinds")}
+    for axis, described in composition["axes"].items():
+        found |= {axis: described["choice"], **_flat_block(axis, described)}
+    return found | {"layer kinds": len(composition["layer_kinds"])}
+
+
+def _flat_block(key: str, described: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice's options by dotted key; of a block of options its choice too: `ffn.expert`, `ffn.expert.d_ff`."""
+    flat: dict[str, Any] = {}
+    for name, value in described.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{name}": value["choice"], **_flat_block(f"{key}.{name}", value)}
+        elif name != "choice":
+            flat[f"{key}.{name}"] = value
+    return flat
+
+
+def _fixed(parts: Mapping[str, Any], key: str) -> Any:
+    """The value of an option that a choice fixes and so does not list: `n_kv_heads` of mqa is 1."""
+    axis, _, option = key.partition(".")
+    try:
+        value = choice(axis, parts[axis]).fixed.get(option)
+    except (ConfigError, KeyError):
+        return None
+    return None if callable(value) else value

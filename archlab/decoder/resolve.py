@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,54 +53,59 @@ REMEMBERED = 2**14
 Sizes = tuple[tuple[str, Any], ...]
 """What the model supplies to a choice, by name: its sizes, and of a layer the norm and the heads."""
 
-Blocks = Mapping[str, Mapping[str, Any]]
+Blocks = Mapping[str, Written]
 """The config's block of each axis."""
 
 TypedOn = Mapping[str, frozenset[str]]
 """By axis, the keys below it that the user set."""
 
 Read = tuple[Any, tuple[str, ...]]
-"""A spec, and what was dropped from its block, a line each."""
+"""A spec, and what was dropped from its block, a line each: the key below the block, and why."""
 
 
 @functools.lru_cache(REMEMBERED)
-def _read(axis: str, block: Written, path: str, typed: frozenset[str], sizes: Sizes) -> Read:
-    """The spec of one axis from its config block."""
+def _read(axis: str, block: Written, typed: frozenset[str], sizes: Sizes) -> Read:
+    """The spec of one axis from its config block. typed, and the keys of notes and errors: below the block."""
     chosen = choice(axis, block.data.get("choice"))
-    values, notes = _keep(chosen, block.data, path, typed)
+    values, notes = _keep(chosen, block.data, typed)
     for name, opt in chosen.options.items():
         if opt.part is not None:
-            below = frozenset(_below(name, typed))
-            values[name], dropped = _read_part(opt, values.get(name), f"{path}.{name}", below, sizes)
-            notes += dropped
-    try:
-        options = read_options(chosen.spec, values, skip=chosen.fixed)
-        chosen.apply_fixed(options)
-        return chosen.spec.resolve(axis, chosen.name, options, dict(sizes)), tuple(notes)
-    except ConfigError as error:
-        raise error.under(path) from None
+            values[name], dropped = _read_part(opt, values.get(name), frozenset(_below(name, typed)), sizes)
+            notes += [f"{name}.{note}" for note in dropped]
+    options = read_options(chosen.spec, values, skip=chosen.fixed)
+    chosen.apply_fixed(options)
+    return chosen.spec.resolve(axis, chosen.name, options, dict(sizes)), tuple(notes)
 
 
-def _read_part(opt: Option, block: Any, path: str, typed: frozenset[str], sizes: Sizes) -> Read:
+def _read_part(opt: Option, block: Any, typed: frozenset[str], sizes: Sizes) -> Read:
     """The spec that an option holds, from the block below it."""
     assert opt.part is not None
     axis, default = opt.part
     known = part_choices(opt)
     block = {} if block is None else block
     if not isinstance(block, Mapping):
-        near = f"{path}.choice={block}" if isinstance(block, str) else None
-        raise ConfigError(path, f"{block!r} is not a block of options", value=block, nearest=near)
+        problem = f"{block!r} is not a block of options"
+        raise _wrong_part(opt, opt.name, problem, block, block if isinstance(block, str) else None)
     name = block.get("choice", default)
     if not isinstance(name, str) or name not in known:
-        near = nearest(str(name), known)
-        spelled = f"{path}.choice={near}" if near else None
-        raise ConfigError(f"{path}.choice", f"no choice {name!r}", value=name, valid=known, nearest=spelled)
-    return _read(axis, Written({**block, "choice": name}), path, typed, sizes)
+        raise _wrong_part(opt, f"{opt.name}.choice", f"no choice {name!r}", name, nearest(str(name), known), known)
+    try:
+        return _read(axis, Written({**block, "choice": name}), typed, sizes)
+    except ConfigError as error:
+        raise error.under(opt.name) from None
 
 
-def _keep(
-    chosen: Choice, block: Mapping[str, Any], path: str, typed: Collection[str]
-) -> tuple[dict[str, Any], list[str]]:
+def _wrong_part(
+    opt: Option, key: str, problem: str, value: Any, near: str | None, valid: Iterable[str] | None = None
+) -> ConfigError:
+    """The error of a block that names no choice; near: the one that was meant."""
+    spelled = f"{opt.name}.choice={near}" if near else None
+    error = ConfigError(key, problem, value=value, valid=valid, nearest=spelled)
+    error.nearest_is_key = True
+    return error
+
+
+def _keep(chosen: Choice, block: Mapping[str, Any], typed: Collection[str]) -> tuple[dict[str, Any], list[str]]:
     """The block's options that the choice has; the others are dropped with a note, or are an error."""
     excluded = {opt.excludes for name, opt in chosen.options.items() if opt.excludes and name in typed}
     set_by_user = {name.split(".")[0] for name in typed}
@@ -111,12 +116,12 @@ def _keep(
         if key in chosen.options and (key in set_by_user or key not in excluded):
             kept[key] = value
         elif not _known_somewhere(chosen.axis, key):
-            raise unknown_key(key, chosen.options).under(path)
+            raise unknown_key(key, chosen.options)
         elif key in set_by_user:
-            raise _typed_but_lacking(chosen, key, value).under(path)
+            raise _typed_but_lacking(chosen, key, value)
         elif value is not None:
             why = "replaced by what you set" if key in excluded else _lacks(chosen, key)
-            notes.append(f"dropped {path}.{key} = {value}: {why}")
+            notes.append(f"{key} = {value}: {why}")
     return kept, notes
 
 
@@ -125,16 +130,26 @@ def _known_somewhere(axis: str, key: str) -> bool:
     return any(key in options_of(other.spec) for other in choices(axis).values())
 
 
+@functools.lru_cache(REMEMBERED)
+def _layer(**parts: Any) -> LayerSpec:
+    """The layer of these specs; equal ones are the same object, and more are kept than a model may have."""
+    return LayerSpec(**parts)
+
+
 @dataclass
 class _Reader:
     sizes: Sizes
     notes: list[str] = field(default_factory=list)
-    layers: dict[LayerSpec, LayerSpec] = field(default_factory=dict)
 
-    def read(self, axis: str, block: Mapping[str, Any], path: str, typed: frozenset[str], more: Sizes = ()) -> Any:
-        """The spec of one axis from its config block; what was dropped is noted."""
-        spec, notes = _read(axis, Written(block), path, typed, self.sizes + more)
-        self.notes += notes
+    def read(self, axis: str, block: Written, path: str, typed: frozenset[str], more: Sizes = ()) -> Any:
+        """The spec of one axis from its config block below `path`; what was dropped is noted."""
+        try:
+            spec, notes = _read(axis, block, typed, self.sizes + more)
+        except ConfigError as error:
+            choice(axis, block.data.get("choice"))  # one that there is not is named by its group
+            raise error.under(f"{path}.{axis}") from None
+        if notes:
+            self.notes += [f"dropped {path}.{axis}.{note}" for note in notes]
         return spec
 
     def layer(self, blocks: Blocks, path: str, typed: TypedOn) -> LayerSpec:
@@ -144,13 +159,12 @@ class _Reader:
             more: Sizes = (("norm", parts["norm"]),) if axis == "attention" else ()
             if axis == "position":
                 more = (("n_heads", parts["attention"].n_heads),)
-            parts[axis] = self.read(axis, blocks[axis], f"{path}.{axis}", typed[axis], more)
+            parts[axis] = self.read(axis, blocks[axis], path, typed[axis], more)
         try:
             parts["position"].check_head(parts["attention"].rotary_width)
         except ConfigError as error:
             raise error.under(f"{path}.position") from None
-        layer = LayerSpec(**parts)
-        return self.layers.setdefault(layer, layer)
+        return _layer(**parts)
 
 
 def _below(name: str, typed: Collection[str]) -> set[str]:
@@ -164,12 +178,12 @@ def _keys(block: Mapping[str, Any]) -> set[str]:
     return {*map(str, block), *nested}
 
 
-def _merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with what `change` sets, block by block."""
     merged = dict(base)
     for key, value in change.items():
         below = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
-        merged[key] = _merge(base[key], value) if below else value
+        merged[key] = merge(base[key], value) if below else value
     return merged
 
 
@@ -202,7 +216,7 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
     reader = _Reader(tuple(sizes.items()))
     typed_on = _typed_on(frozenset(typed))
     base = reader.layer(blocks, "model", typed_on)
-    head = reader.read("head", blocks["head"], "model.head", typed_on["head"])
+    head = reader.read("head", blocks["head"], "model", typed_on["head"])
     layers = _layers(reader, options.n_layers, model.get("layers"), base, blocks, typed_on)
     spec = DecoderSpec(
         name=options.name,
@@ -219,7 +233,7 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
     return Resolved(spec, list(dict.fromkeys(reader.notes)))
 
 
-def _split(model: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
+def _split(model: Mapping[str, Any]) -> tuple[Blocks, dict[str, Any]]:
     """The axes' blocks, and what belongs to the model itself."""
     blocks = {}
     for axis in AXES:
@@ -228,7 +242,7 @@ def _split(model: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], dict
             raise ConfigError(f"model.{axis}", "is an axis, not a value", value=block, nearest=f"model/{axis}={block}")
         if not isinstance(block, Mapping):
             raise ConfigError(f"model.{axis}", "is an axis and needs a choice", valid=choices(axis))
-        blocks[axis] = block
+        blocks[axis] = Written(block)
     return blocks, {key: value for key, value in model.items() if key not in AXES and key != "layers"}
 
 
@@ -266,12 +280,9 @@ def _layers(
     unrolled: list[LayerSpec] = []
     for index, entry in enumerate(pattern):
         path = f"model.layers[{index}]"
-        repeat, changes = _entry(entry, path)
-        merged, typed = {}, {}
-        for axis in LAYER_AXES:
-            merged[axis] = _merge(_usable(axis, blocks[axis], changes.get(axis, {})), changes.get(axis, {}))
-            typed[axis] = frozenset(_keys(changes[axis])) if axis in changes else typed_on[axis]
-        layer = reader.layer(merged, path, typed)
+        repeat, changes, typed = _entry(Written(entry), path)
+        changed = {axis: Written(merge(_usable(axis, blocks[axis].data, to), to)) for axis, to in changes.items()}
+        layer = reader.layer({**blocks, **changed}, path, {**typed_on, **typed})
         if layer.position.embeds and layer.position != base.position:
             problem = f"{layer.position.choice} is added to the input once, for all layers; set it on the model"
             raise ConfigError(f"{path}.position", problem, value=layer.position.choice)
@@ -279,8 +290,10 @@ def _layers(
     return tuple(itertools.islice(itertools.cycle(unrolled), n_layers))
 
 
-def _entry(entry: Any, path: str) -> tuple[int, dict[str, Mapping[str, Any]]]:
-    """How often a pattern's entry repeats, and the axes that it changes."""
+@functools.lru_cache(REMEMBERED)
+def _entry(written: Written, path: str) -> tuple[int, Mapping[str, Mapping[str, Any]], TypedOn]:
+    """How often a pattern's entry repeats, what it changes by axis, and the keys that it sets there."""
+    entry = written.data
     if not isinstance(entry, Mapping):
         raise ConfigError(path, f"{entry!r} is not a mapping of axes")
     repeat = entry.get("repeat", 1)
@@ -292,4 +305,4 @@ def _entry(entry: Any, path: str) -> tuple[int, dict[str, Mapping[str, Any]]]:
             raise unknown_key(axis, [*LAYER_AXES, "repeat"]).under(path)
         if not isinstance(block, Mapping):
             raise ConfigError(f"{path}.{axis}", f"{block!r} is not a mapping of options", value=block)
-    return repeat, changes
+    return repeat, changes, {axis: frozenset(_keys(block)) for axis, block in changes.items()}

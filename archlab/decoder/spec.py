@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 
-from archlab.components.attention.spec import Attention
+from archlab.components.attention.spec import Attention, CachedTensor
 from archlab.components.block.spec import Block
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn.spec import FFN
 from archlab.components.head.spec import Head, LanguageHead
+from archlab.components.locality import Locality
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
 from archlab.errors import RequestError
@@ -90,6 +91,16 @@ class DecoderSpec(Frozen):
         for index, kind in enumerate(map(id, self.layers)):
             standing[kind].append(index)
         return tuple((layer, tuple(standing[kind])) for kind, layer in kinds.items())
+
+    @functools.cached_property
+    def cache_kinds(self) -> tuple[tuple[tuple[int, ...], Locality, tuple[CachedTensor, ...]], ...]:
+        """For each of `layer_kinds`: where it stands, how far back it sees, and what it keeps of a token."""
+        return tuple((at, layer.attention.locality, layer.attention.kept) for layer, at in self.layer_kinds)
+
+    @functools.cached_property
+    def layer_counts(self) -> tuple[tuple[LayerSpec, int], ...]:
+        """Each distinct layer and how many there are of it: what sums over the layers go through."""
+        return tuple((layer, len(indices)) for layer, indices in self.layer_kinds)
 
     @functools.cached_property
     def position_kinds(self) -> tuple[tuple[Position, int], ...]:

@@ -28,11 +28,11 @@ from hydra.types import HydraContext, TaskFunction  # noqa: E402
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
 from archlab import plan as plans  # noqa: E402
+from archlab.multirun.points import Composer  # noqa: E402
 from archlab.overrides import quoted, typed_keys  # noqa: E402
 from archlab.plan import Plan, Point  # noqa: E402
 from archlab.point import leave_record, measures, objective, save  # noqa: E402
 from archlab.record import FILE, Record  # noqa: E402
-from archlab.multirun.points import Composer  # noqa: E402
 
 log = logging.getLogger("archlab")
 

@@ -1,35 +1,196 @@
-"""archlab flops: what a token costs, part by part."""
+"""archlab flops: what a token costs: part by part, decoded, trained, and by the conventions that people name.
+
+The figures are got by name from one function; over a spec of symbols it gives their formulas.
+"""
 
 from __future__ import annotations
 
-from archlab.cost.flops import Flops, flops
-from archlab.document import Column, Document, Table
-from archlab.request import Request
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-HOW = "matmul FLOPs, 2 a multiply-add; embedding lookup 0"
-COLUMNS = (
+from archlab.cost.conventions import CONVENTIONS
+from archlab.cost.explain import explanation
+from archlab.cost.flops import decode_parts, prefill_parts
+from archlab.cost.symbols import number, per, percent, scaled, symbolic, whole
+from archlab.decoder.spec import DecoderSpec
+from archlab.document import Column, Document, Explanation, Later, Table
+from archlab.request import Request
+from archlab.units import show_flops
+from archlab.workload import few_contexts
+
+Figures = Mapping[str, Any]
+HOW = "matmul FLOPs, 2 a multiply-add; an embedding lookup is 0"
+PAIRS = {"full": "every query-key pair", "causal": "the pairs that see each other"}
+TOKEN = "FLOP/token"
+
+PREFILL = (
     Column("part"),
-    Column("full", "FLOP", "exact", f"{HOW}; every query-key pair"),
-    Column("causal", "FLOP", "exact", f"{HOW}; the pairs that see each other"),
+    *(Column(side, "FLOP", "exact", f"{HOW}; {pairs}, one sequence") for side, pairs in PAIRS.items()),
+    *(Column(f"{side}_per_token", TOKEN, "exact", f"{HOW}; {pairs}") for side, pairs in PAIRS.items()),
+)
+CONVENTION = (
+    Column("convention"),
+    Column("forward", TOKEN, "exact", "of a prompt"),
+    Column("trained", TOKEN, "exact", "forward and backward"),
+    Column("sequence", "FLOP", "exact", "trained x the tokens of a sequence"),
+)
+TRAINING = Column("training", "FLOP", "exact", "trained x the tokens trained on")
+OF = (
+    *(Column(f"of_{side}", "%", "exact", f"trained, as a share of `{side}`") for side in PAIRS),
+    Column("formula"),
+    Column("counts"),
+)
+ATTENTION = (
+    Column("context", "tokens"),
+    *(
+        Column(f"scores_{side}", TOKEN, "exact", f"scores and values, trained; {pairs}")
+        for side, pairs in PAIRS.items()
+    ),
+    Column("6n", TOKEN, "exact", "6 N, N as 6n_no_lookup counts it"),
+    *(Column(f"share_{side}", "%", "exact", f"scores_{side} / 6n") for side in PAIRS),
 )
 
 
-def document(asked: Request) -> Document:
-    """FLOPs of the workload's prompt by part, full and causal side by side."""
-    batch, prompt = asked.workload.batch, asked.workload.prompt
-    full, causal = (flops(asked.spec, batch, prompt, 0, convention) for convention in ("full", "causal"))
-    about = f"{batch} x {prompt:,} tokens, logits of all positions"
+def document(asked: Request, trained_on: int | None = None) -> Document:
+    """What the workload's prompt costs. trained_on: tokens of a whole training run. Raises RequestError: too long."""
+    spec, prompt, batch = asked.spec, asked.workload.prompt, asked.workload.batch
+    contexts = sorted({prompt, *(asked.workload.contexts or few_contexts(spec))})
+    spec.check_length(contexts[-1])
+    found = figures(spec, prompt, contexts, trained_on)
+    tables = [_prefill_table(found, prompt, batch, spec.head.last_token_only), _decode_table(found, contexts)]
+    tables += [_convention_table(found), _attention_table(found, contexts)]
+    assumed = {"batch": batch, "context": prompt, "multiply-add": "2 FLOPs", "backward": "2 x forward"}
     return Document(
         command="flops",
-        model=asked.spec.name,
-        tables=[Table("prefill", "Prefill", COLUMNS, _rows(full, causal), about)],
-        assumptions={"batch": batch, "context": prompt},
+        model=spec.name,
+        tables=[table for table in tables if table.rows],
+        verdict=_verdict(found, prompt),
+        assumptions=assumed if trained_on is None else assumed | {"trained_on": trained_on},
         notes=asked.notes,
+        explanations=Later(lambda: _explanations(figures(symbolic(spec), prompt, contexts, trained_on))),
     )
 
 
-def _rows(full: Flops, causal: Flops) -> list[dict[str, str | int]]:
-    rows: list[dict[str, str | int]] = [
-        {"part": part, "full": full.by_part[part], "causal": causal.by_part[part]} for part in full.by_part
+def _verdict(found: Figures, prompt: int) -> str:
+    full, causal, trained = (show_flops(found[name]) for name in ("forward.full", "forward.causal", "trained.full"))
+    text = f"{full} a token of {prompt:,}, {causal} causal; {trained} trained"
+    return f"{text}; {found['training.full']:.4g} FLOPs in all" if "training.full" in found else text
+
+
+def _explanations(forms: Figures) -> list[Explanation]:
+    return [explanation(name, form, "exact", *_assumed(name)) for name, form in forms.items()]
+
+
+def _assumed(name: str) -> Iterable[str]:
+    """What the figure of this name rests on."""
+    first, _, rest = name.partition(".")
+    if rest in CONVENTIONS and first in ("forward", "trained", "sequence", "training"):
+        return (CONVENTIONS[rest].says, *(["backward = 2 x forward"] if first != "forward" else []))
+    return (HOW, *(pairs for side, pairs in PAIRS.items() if side in name.replace("_", ".").split(".")))
+
+
+# --- the figures ------------------------------------------------------------------------------------------------------
+
+
+def figures(spec: DecoderSpec, prompt: int, contexts: Sequence[int], trained_on: int | None) -> dict[str, Any]:
+    """Every figure of the answer by name; over a spec of symbols, its form."""
+    tokens = number(spec, prompt, "prompt")
+    found = _prefill(spec, tokens)
+    for context in contexts if not spec.head.last_token_only else ():  # such a head makes no tokens
+        found |= _decode(spec, context)
+    for name in CONVENTIONS:
+        found |= _convention(spec, tokens, name, trained_on)
+    for context in contexts:
+        found |= _attention(spec, context)
+    return found
+
+
+def _prefill(spec: DecoderSpec, tokens: int) -> dict[str, Any]:
+    """`ffn.full`, .., `total.causal` of a sequence; `ffn.full.per_token`, .., `flops_prefill_per_token.causal`."""
+    found = {}
+    for side in PAIRS:
+        parts = prefill_parts(spec, tokens, side)
+        for part, flop in (*parts.items(), ("total", sum(parts.values()))):
+            found[f"{part}.{side}"] = whole(spec, flop)
+            found[_per_token(part, side)] = per(spec, flop, tokens)
+    return found
+
+
+def _per_token(part: str, side: str) -> str:
+    return f"flops_prefill_per_token.{side}" if part == "total" else f"{part}.{side}.per_token"
+
+
+def _decode(spec: DecoderSpec, context: int) -> dict[str, Any]:
+    """`decode.2048.ffn`, .., `decode.2048`."""
+    parts = decode_parts(spec, number(spec, context, "context"))
+    found = {f"decode.{context}.{part}": whole(spec, flop) for part, flop in parts.items() if part != "embedding"}
+    return found | {f"decode.{context}": whole(spec, sum(parts.values()))}
+
+
+def _convention(spec: DecoderSpec, tokens: int, name: str, trained_on: int | None) -> dict[str, Any]:
+    """`forward.palm` and `trained.palm` per token, `sequence.palm`, `training.palm`."""
+    cost = CONVENTIONS[name].cost(spec, tokens)
+    trained = per(spec, cost.trained, tokens)
+    found = {f"forward.{name}": per(spec, cost.forward, tokens), f"trained.{name}": trained}
+    found[f"sequence.{name}"] = whole(spec, cost.trained)
+    return found if trained_on is None else found | {f"training.{name}": scaled(trained_on, "tokens", trained)}
+
+
+def _attention(spec: DecoderSpec, context: int) -> dict[str, Any]:
+    """`scores_full.8192`, `6n.8192`, `share_full.8192`, ..: of a trained token."""
+    tokens = number(spec, context, "context")
+    n = per(spec, CONVENTIONS["6n_no_lookup"].cost(spec, tokens).trained, tokens)
+    found = {f"6n.{context}": n}
+    for side in PAIRS:
+        scores = per(spec, 3 * prefill_parts(spec, tokens, side)["attention.scores"], tokens)
+        found |= {f"scores_{side}.{context}": scores, f"share_{side}.{context}": percent(scores, n)}
+    return found
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def _prefill_table(found: Figures, prompt: int, batch: int, one_row: bool) -> Table:
+    parts = [name.removesuffix(".full.per_token") for name in found if name.endswith(".full.per_token")]
+    rows = [{"part": part, **_sides(found, part, 1)} for part in (*parts, "total")]
+    if batch > 1:
+        rows.append({"part": f"total of {batch:,} sequences", **_sides(found, "total", batch)})
+    outputs = "one row of outputs" if one_row else "logits of all positions"
+    return Table("prefill", "Prefill", PREFILL, rows, f"a sequence of {prompt:,} tokens, {outputs}")
+
+
+def _sides(found: Figures, part: str, batch: int) -> dict[str, Any]:
+    sequences = {side: batch * found[f"{part}.{side}"] for side in PAIRS}
+    return sequences | {f"{side}_per_token": found[_per_token(part, side)] for side in PAIRS}
+
+
+def _decode_table(found: Figures, contexts: Sequence[int]) -> Table:
+    decoded = {name: figure for name, figure in found.items() if name.startswith("decode.")}
+    parts = list(dict.fromkeys(name.split(".", 2)[2] for name in decoded if name.count(".") > 1))
+    rows = [
+        {"context": context, **{part: decoded[f"decode.{context}.{part}"] for part in parts}}
+        | {"total": decoded[f"decode.{context}"]}
+        for context in contexts
+        if decoded
     ]
-    return [*rows, {"part": "total", "full": full.prefill, "causal": causal.prefill}]
+    columns = [Column("context", "tokens"), *(Column(part, TOKEN, "exact", HOW) for part in (*parts, "total"))]
+    return Table("decode", "Decode", columns, rows, "the last token of a context, those before it cached")
+
+
+def _convention_table(found: Figures) -> Table:
+    training = [TRAINING] if "training.full" in found else []
+    rows = [_convention_row(name, found) for name in CONVENTIONS]
+    return Table("conventions", "By convention", [*CONVENTION, *training, *OF], rows, "each a total of its own")
+
+
+def _convention_row(name: str, found: Figures) -> dict[str, Any]:
+    about = {"convention": name, "formula": CONVENTIONS[name].formula, "counts": CONVENTIONS[name].says}
+    kinds = [kind for kind in ("forward", "trained", "sequence", "training") if f"{kind}.{name}" in found]
+    costs = {kind: found[f"{kind}.{name}"] for kind in kinds}
+    return about | costs | {f"of_{side}": 100 * costs["trained"] / found[f"trained.{side}"] for side in PAIRS}
+
+
+def _attention_table(found: Figures, contexts: Sequence[int]) -> Table:
+    names = [column.name for column in ATTENTION[1:]]
+    rows = [{"context": context} | {name: found[f"{name}.{context}"] for name in names} for context in contexts]
+    return Table("attention", "Attention beside 6 N", ATTENTION, rows, "a trained token")

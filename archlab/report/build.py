@@ -38,7 +38,7 @@ def show_build(record: Record, console: Console) -> None:
     _title(record, console)
     _composition(record, console)
     shown: set[str] = set()
-    for section in (_parameters, _kv_cache, _flops, _throughput):
+    for section in (_parameters, _budget, _kv_cache, _flops, _throughput):
         shown |= section(record, console)
     _others(record, console, shown)
     _ending(record, console)
@@ -180,6 +180,20 @@ def _checks(record: Record, console: Console) -> None:
         sides = f"{value_text(check.get('expected'))} {'=' if ok else '!='} {value_text(check.get('found'))}"
         text = f"{clean(check.get('name', 'check'))}: {sides} {'ok' if ok else 'MISMATCH'}"
         line(console, Cell(text, "green" if ok else "bold red"), indent=2)
+
+
+def _budget(record: Record, console: Console) -> set[str]:
+    """What was asked for, what is left of it, and the size that was found."""
+    found = _named(record, "solved_", "budget_")
+    if not found:
+        return set()
+    heading(console, "Budget", *_kinds(found))
+    grid = Grid([Column(), Column(number=True)])
+    for name, figure in found.items():
+        value = Cell("-") if figure.value is None else Cell(whole(figure.value))
+        grid.add(clean(name.removeprefix("budget_").removeprefix("solved_")), value, note=clean(figure.how))
+    show(grid, console)
+    return set(found)
 
 
 def _kv_cache(record: Record, console: Console) -> set[str]:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from archlab.decoder.describe import differences
 from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen
 from archlab.record import Figure, Record
-from archlab.registry import choice
 from archlab.report.text import clean, number, value_text
 
 if TYPE_CHECKING:
@@ -21,14 +21,24 @@ if TYPE_CHECKING:
 
 HEADLINE = (
     *("params", "params_non_embedding", "kv_bytes_per_token"),
+    *("solved_d_ff", "solved_n_layers", "solved_d_model"),
+    *("budget_params", "budget_params_active", "budget_params_non_embedding"),
+    *("budget_kv_bytes_per_token", "budget_flops_per_token", "budget_residual"),
     *("flops_decode_per_token", "flops_prefill_per_token.full", "weight_bytes"),
     *("prefill_tok_s", "decode_tok_s", "train_tok_s"),
     *("prefill_peak_bytes", "decode_peak_bytes", "train_peak_bytes"),
 )
 """The figures of a sweep's table, where a record has them."""
 
-SECTIONS = (("parameters", "params"), ("memory", "weight_bytes"), ("KV cache", "kv_"), ("FLOPs", "flops_"))
+SECTIONS = (
+    *(("parameters", "params"), ("budget", "solved_"), ("budget", "budget_")),
+    *(("memory", "weight_bytes"), ("KV cache", "kv_"), ("FLOPs", "flops_")),
+)
 """Sections of the figures by the names they begin with; others go by their kind."""
+
+
+NO_MERIT = ("params.", "solved_", "budget_")
+"""Figures of which less is no merit of its own: parts, and what was asked for."""
 
 
 class Cell(Frozen):
@@ -159,7 +169,7 @@ def figure_field(records: Sequence[Record], name: str) -> Field:
     """A figure over the records, its best marked: among records that are ok, where they are not all equal."""
     figures = [record.figures.get(name) for record in records]
     first = next(figure for figure in figures if figure is not None)
-    better = 0 if name.startswith("params.") else direction(first.unit)  # a smaller part is no merit of its own
+    better = 0 if name.startswith(NO_MERIT) else direction(first.unit)
     winner = _winner(records, figures, better)
     cells = []
     for record, figure in zip(records, figures, strict=True):
@@ -248,44 +258,8 @@ def varying_overrides(records: Sequence[Record]) -> list[str]:
 
 def _differences(records: Sequence[Record]) -> list[Field]:
     """The parts of the compositions that differ: sizes, choices and their options."""
-    flat = [flatten(record.composition) for record in records]
-    keys = dict.fromkeys(key for parts in flat for key in parts)
     fields = []
-    for key in keys:
-        values = [parts.get(key, _fixed(parts, key)) for parts in flat]
-        if any(value != values[0] for value in values):
-            cells = tuple(Cell(value, "-" if value is None else value_text(value)) for value in values)
-            fields.append(Field(clean(key), "composition", cells))
+    for key, values in differences([record.composition for record in records]).items():
+        cells = tuple(Cell(value, "-" if value is None else value_text(value)) for value in values)
+        fields.append(Field(clean(key), "composition", cells))
     return fields
-
-
-def _fixed(parts: dict[str, Any], key: str) -> Any:
-    """The value of an option that a choice fixes and so does not list: `n_kv_heads` of mqa is 1."""
-    axis, _, option = key.partition(".")
-    try:
-        value = choice(axis, parts[axis]).fixed.get(option)
-    except (ConfigError, KeyError):
-        return None
-    return None if callable(value) else value
-
-
-def _flatten_block(key: str, described: dict[str, Any]) -> dict[str, Any]:
-    """A choice's options by dotted key; of a block of options its choice too: `ffn.expert`, `ffn.expert.d_ff`."""
-    flat: dict[str, Any] = {}
-    for name, value in described.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{name}": value["choice"], **_flatten_block(f"{key}.{name}", value)}
-        elif name != "choice":
-            flat[f"{key}.{name}"] = value
-    return flat
-
-
-def flatten(composition: dict[str, Any]) -> dict[str, Any]:
-    """`d_model`, `attention` (the choice), `attention.n_heads`, and how many kinds of layer there are."""
-    if not composition:
-        return {}
-    flat = {name: value for name, value in composition.items() if name not in ("name", "axes", "layer_kinds")}
-    for axis, described in composition["axes"].items():
-        flat[axis] = described["choice"]
-        flat |= _flatten_block(axis, described)
-    return flat | {"layer kinds": len(composition["layer_kinds"])}

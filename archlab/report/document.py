@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from archlab.document import Column, Document, Explanation, Table
-from archlab.errors import ConfigError, nearest
 from archlab.record import json_line
 from archlab.report.formats import check_format, md_escape
 from archlab.report.grid import Cell, Grid, heading, line, show
@@ -25,29 +24,29 @@ HEAD_WIDTH = 14
 def print_document(document: Document, form: str, console: Console, explain: str | None = None) -> None:
     """Print a document in a format; with `explain`, how that figure was got (`all`: every one) instead of tables."""
     check_format(form)
-    asked = explained(document, explain)
+    if explain is not None:
+        from archlab.report.explanations import check_figure, show_explanations
+
+        models = _explained(document)
+        check_figure(explain, (figure for _, known in models for figure in known))
     if form == "json":
         console.file.write(json_line(document.as_dict()))
     elif form == "csv":
         console.file.write(csv_text(document))
     elif form == "md":
         console.file.write(md_text(document))
-    elif asked:
-        for number, explanation in enumerate(asked):
-            show_explanation(explanation, console, first=number == 0)
+    elif explain is not None:
+        show_explanations(explain, models, console)
     else:
         show_document(document, console)
 
 
-def explained(document: Document, figure: str | None) -> list[Explanation]:
-    """The explanations asked for. Raises ConfigError with the figures that there are."""
-    known = {made.figure: made for made in document.explanations}
-    if figure is None or figure == "all":
-        return list(known.values()) if figure else []
-    if figure not in known:
-        near = nearest(figure, known)
-        raise ConfigError("explain", f"no figure {figure!r} here", value=figure, valid=["all", *known], nearest=near)
-    return [known[figure]]
+def _explained(document: Document) -> list[tuple[str, dict[str, Explanation]]]:
+    """The explanations by figure, for each model that the answer is about."""
+    models: dict[str, dict[str, Explanation]] = {}
+    for made in document.explanations:
+        models.setdefault(made.model or document.model, {})[made.figure] = made
+    return list(models.items())
 
 
 def show_document(document: Document, console: Console) -> None:
@@ -83,37 +82,32 @@ def grid(table: Table) -> Grid:
 
 
 def _labels(table: Table) -> int:
-    """How many of the first columns name a row: those that hold words."""
-    return next((index for index, column in enumerate(table.columns) if column.unit), len(table.columns))
+    """How many of the first columns name a row: those that hold no figure; where no column says what kind, no unit."""
+    figures = [bool(column.kind) for column in table.columns]
+    figures = figures if any(figures) else [bool(column.unit) for column in table.columns]
+    return next((index for index, figure in enumerate(figures) if figure), len(figures))
 
 
 def _head(column: Column) -> str:
-    unit = f"\n{column.unit}" if column.unit and column.unit not in ("B", "FLOP", "1") else ""
+    unit = f"\n{column.unit}" if column.unit and column.unit not in ("B", "FLOP", "1", "parameters") else ""
     return broken(column.name, HEAD_WIDTH) + unit
 
 
 def _cell(value: Any, column: Column) -> Cell:
     if value is None:
         return Cell("-", "dim")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not column.unit:
         return Cell(value_text(value))
     return Cell(number_text(value, column))
 
 
 def number_text(value: float | int, column: Column) -> str:
-    """Every digit of an exact figure below a GiB; bytes in a binary unit beyond; four digits of any other."""
+    """Every digit of an exact figure below a GiB, or 10^18 FLOPs; a short form beyond; four digits of any other."""
     if column.unit == "B" and (abs(value) >= 2**30 or column.kind != "exact"):
         return show_bytes(value)
+    if column.unit == "FLOP" and abs(value) >= 1e18:
+        return f"{value:.4g}"
     return whole(value) if column.kind == "exact" or isinstance(value, int) else digits(value)
-
-
-def show_explanation(made: Explanation, console: Console, first: bool) -> None:
-    """A figure, its kind, its formula, the same with numbers, and what it assumes."""
-    heading(console, made.figure, made.kind, first=first)
-    line(console, Cell(made.formula), indent=2)
-    line(console, Cell(made.worked), indent=2)
-    for assumption in made.assumptions:
-        line(console, Cell(f"assumes {assumption}", "dim"), indent=2)
 
 
 def csv_text(document: Document) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from archlab.document import Explanation
 from archlab.errors import ConfigError, RequestError, nearest
 from archlab.record import SCHEMA, Record
 from archlab.report.compare import Comparison, Field, figure_names, split_overrides, varying_overrides
@@ -26,25 +27,35 @@ def check_format(name: str, known: Sequence[str] = FORMATS) -> str:
     return name
 
 
-def render(compared: Comparison, format: str, console: Console) -> None:
-    """Print a comparison in a format. All but `table` are written as they are, whatever the console's width."""
+def render(compared: Comparison, format: str, console: Console, explained: Explained | None = None) -> None:
+    """Print a comparison in a format. All but `table` are written as they are, whatever the console's width.
+
+    explained: what gives a record's explanations by figure, for JSON.
+    """
     if check_format(format) == "table":
         from archlab.report.tables import show_comparison
 
         show_comparison(compared, console)
-        return
-    write = {"json": json_text, "csv": csv_text, "md": md_text}[format]
-    console.file.write(write(compared))
+    elif format == "json":
+        console.file.write(json_text(compared, explained))
+    else:
+        console.file.write({"csv": csv_text, "md": md_text}[format](compared))
 
 
-def points(records: Iterable[Record]) -> dict[str, Any]:
-    """What `--json` prints of several records."""
-    return {"schema": SCHEMA, "points": [record.as_dict() for record in records]}
+Explained = Callable[[Record], Mapping[str, Explanation]]
 
 
-def json_text(compared: Comparison) -> str:
+def point(record: Record, explained: Explained | None) -> dict[str, Any]:
+    """What `--json` prints of a record: all of it, and how each figure was got."""
+    if explained is None:
+        return record.as_dict()
+    return record.as_dict() | {"explanations": {name: made.as_dict() for name, made in explained(record).items()}}
+
+
+def json_text(compared: Comparison, explained: Explained | None = None) -> str:
     """One JSON document of the whole records."""
-    return json.dumps(points(compared.records), indent=1, allow_nan=False) + "\n"
+    points = [point(record, explained) for record in compared.records]
+    return json.dumps({"schema": SCHEMA, "points": points}, indent=1, allow_nan=False) + "\n"
 
 
 def csv_text(compared: Comparison) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from archlab.bench import child, host
+from archlab import host
+from archlab.bench import child
 from archlab.bench.child import measure
 from archlab.errors import RequestError
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
+from archlab import host
 from archlab.bench import device as devices
-from archlab.bench import host
 from archlab.bench.device import Cpu, environment, pick
 from archlab.errors import RequestError
 

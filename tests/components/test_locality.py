@@ -45,6 +45,7 @@ def test_d04_windows_and_chunks_are_those_of_transformers() -> None:
 def test_pairs_are_those_that_see_each_other(locality: Locality, length: int) -> None:
     places = range(length)
     assert locality.pairs(length) == sum(sees(locality, q, k) for q in places for k in places)
+    assert not length or locality.seen(length) == sum(sees(locality, length - 1, k) for k in places)
 
 
 @given(LOCALITIES, st.lists(st.integers(1, 7), min_size=1, max_size=6), st.booleans())

@@ -18,8 +18,6 @@ from archlab.decoder.spec import DecoderSpec
 from archlab.verify import verify
 from archlab.workload import Workload
 
-MIB = 2**20
-
 
 def spec(n_layers: int, attention: dict[str, Any], layers: list[dict[str, Any]] | None = None, **sizes: Any) -> Any:
     model = {
@@ -37,25 +35,6 @@ def spec(n_layers: int, attention: dict[str, Any], layers: list[dict[str, Any]] 
         "layers": layers,
     }
     return resolve(model | sizes).spec
-
-
-def pattern(window: int, local: int, full: int = 1) -> list[dict[str, Any]]:
-    return [{"attention": {"window": window}, "repeat": local}, {"attention": {"window": None}, "repeat": full}]
-
-
-def test_b09_window_layers_are_counted() -> None:
-    """gpt-oss-120b: 18 of 36 layers see 128 tokens; 73,728 B a token of a short context, half of it past 128."""
-    model = spec(36, {"n_heads": 64, "n_kv_heads": 8, "head_dim": 64}, pattern(128, 1))
-    assert kv_cache(model, 1, 100).bytes_per_token == 73_728
-    assert kv_cache(model, 1, 100).bytes == 100 * 73_728
-    assert kv_cache(model, 1, 5000).bytes - kv_cache(model, 1, 4000).bytes == 1000 * 36_864
-
-
-def test_b11_five_local_layers_to_one() -> None:
-    """Gemma 3 1B at 32,768 tokens: 139 MiB, 832 without windows."""
-    model = spec(26, {"n_heads": 4, "n_kv_heads": 1, "head_dim": 256}, pattern(512, 5))
-    assert kv_cache(model, 1, 32_768).bytes == 4 * 32_768 * 1024 + 22 * 512 * 1024 == 139 * MIB
-    assert kv_cache(model, 1, 1).bytes_per_token * 32_768 == 832 * MIB
 
 
 def test_mistral_stops_growing_at_its_window() -> None:

@@ -11,9 +11,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf, open_dict
 
+from archlab.multirun.points import Composer
 from archlab.overrides import normalise
 from archlab.presets import conf_dir
-from archlab.multirun.points import Composer
 
 MINE = """defaults: [{ffn: swiglu}, {position: rope}, {attention: gqa}, {norm: rmsnorm}, {head: tied}, {dropout: none},
   {block: pre_norm}, _self_]

@@ -73,6 +73,10 @@ class Attention(Spec):
         """Parameters by tensor; those that end in `_norm` count under norms."""
         raise NotImplementedError
 
+    def fan_in(self) -> dict[str, int]:
+        """Input features of each matrix among `params`, by tensor: what a row of it has."""
+        raise NotImplementedError
+
     def flops(self, tokens: int, pairs: int) -> int:
         """Matmul FLOPs of `tokens` positions and `pairs` (query, key) pairs in a prefill, 2 a multiply-add."""
         raise NotImplementedError
@@ -86,9 +90,19 @@ class Attention(Spec):
         raise NotImplementedError
 
     @functools.cached_property
-    def cached_elements(self) -> int:
-        """Elements of a token that are kept."""
-        return sum(tensor.elements_per_token for tensor in self.cached())
+    def kept(self) -> tuple[CachedTensor, ...]:
+        """`cached`, worked out once."""
+        return self.cached()
+
+    @functools.cached_property
+    def n_params(self) -> int:
+        """All of its parameters."""
+        return sum(self.params().values())
+
+    @functools.cached_property
+    def n_norm_params(self) -> int:
+        """Those of its norms."""
+        return sum(count for tensor, count in self.params().items() if tensor.endswith("_norm"))
 
 
 class GroupedAttention(Attention):
@@ -202,6 +216,9 @@ class GroupedAttention(Attention):
                 tensors[name] = (heads or 1) * sum(self.head_norm.params(width).values())
         return tensors
 
+    def fan_in(self) -> dict[str, int]:
+        return dict.fromkeys("qkv", self.d_model) | {"o": self.q_width}
+
     def flops(self, tokens: int, pairs: int) -> int:
         projections = self.d_model * (2 * self.q_width + 2 * self.kv_width)
         return 2 * tokens * projections + 4 * pairs * self.q_width
@@ -301,6 +318,12 @@ class LatentAttention(Attention):
         if self.q_rank is not None:
             tensors["q_norm"] = sum(self.norm.params(self.q_rank).values())
         return tensors | {"kv_norm": sum(self.norm.params(self.kv_rank).values())}
+
+    def fan_in(self) -> dict[str, int]:
+        rows = {"kv_down": self.d_model, "kv_up": self.kv_rank, "o": self.n_heads * self.v_dim}
+        if self.q_rank is None:
+            return rows | {"q": self.d_model}
+        return rows | {"q_down": self.d_model, "q_up": self.q_rank}
 
     def flops(self, tokens: int, pairs: int) -> int:
         return 2 * tokens * sum(self._weights().values()) + 2 * pairs * self.n_heads * (self.qk_dim + self.v_dim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -33,6 +34,15 @@ class FFN(Spec):
         """Parameters by tensor."""
         raise NotImplementedError
 
+    def fan_in(self) -> dict[str, int]:
+        """Input features of each matrix among `params`, by tensor: what a row of it has."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def n_params(self) -> int:
+        """All of its parameters."""
+        return sum(self.params().values())
+
     def detail(self) -> dict[str, int]:
         """Parameters by role: `dense`, or `router`, `routed_experts` and `shared_experts`."""
         raise NotImplementedError
@@ -45,6 +55,10 @@ class FFN(Spec):
     def flops(self, tokens: int) -> int:
         """Matmul FLOPs over `tokens` positions, 2 a multiply-add."""
         raise NotImplementedError
+
+    def flops_detail(self, tokens: int) -> dict[str, int]:
+        """The same by the roles of `detail`."""
+        return {"dense": self.flops(tokens)}
 
     @property
     def middle_elements(self) -> int:
@@ -93,8 +107,11 @@ class FeedForward(FFN):
         weights = {"up": self.n_up * self.d_model * self.d_ff, "down": self.d_ff * self.d_model}
         return weights | ({"up_bias": self.n_up * self.d_ff, "down_bias": self.d_model} if self.bias else {})
 
+    def fan_in(self) -> dict[str, int]:
+        return {"up": self.d_model, "down": self.d_ff}
+
     def detail(self) -> dict[str, int]:
-        return {"dense": sum(self.params().values())}
+        return {"dense": self.n_params}
 
     def flops(self, tokens: int) -> int:
         return 2 * tokens * (self.n_up + 1) * self.d_model * self.d_ff
@@ -179,7 +196,7 @@ class MixtureOfExperts(FFN):
         """Whether a token may not choose from all groups."""
         return self.groups_per_token < self.n_groups
 
-    @property
+    @functools.cached_property
     def shared(self) -> FeedForward | None:
         """The shared experts as the one FFN that they amount to, None where there are none."""
         if not self.shared_d_ff:
@@ -195,6 +212,12 @@ class MixtureOfExperts(FFN):
             tensors |= {f"shared.{name}": count for name, count in self.shared.params().items()}
         return tensors | ({"shared.gate": self.d_model} if self.shared_gate else {})
 
+    def fan_in(self) -> dict[str, int]:
+        rows = {"router": self.d_model} | {f"experts.{name}": row for name, row in self.expert.fan_in().items()}
+        if self.shared is not None:
+            rows |= {f"shared.{name}": row for name, row in self.shared.fan_in().items()}
+        return rows | ({"shared.gate": self.d_model} if self.shared_gate else {})
+
     def detail(self) -> dict[str, int]:
         roles = {"router": 0, "experts": 0, "shared": 0}
         for tensor, count in self.params().items():
@@ -204,13 +227,20 @@ class MixtureOfExperts(FFN):
 
     @property
     def idle_params(self) -> int:
-        return (self.n_experts - self.experts_per_token) * sum(self.expert.params().values())
+        return (self.n_experts - self.experts_per_token) * self.expert.n_params
 
     def flops(self, tokens: int) -> int:
-        """Of the router, of the experts that a token is sent to, of the shared ones, and of their gate."""
-        count = 2 * tokens * self.d_model * (self.n_experts + self.shared_gate)
-        count += self.experts_per_token * self.expert.flops(tokens)
-        return count + (self.shared.flops(tokens) if self.shared is not None else 0)
+        return sum(self.flops_detail(tokens).values())
+
+    def flops_detail(self, tokens: int) -> dict[str, int]:
+        """Of the experts that a token is sent to, of the router, and of the shared experts with their gate."""
+        roles = {
+            "routed_experts": self.experts_per_token * self.expert.flops(tokens),
+            "router": 2 * tokens * self.n_experts * self.d_model,
+        }
+        if self.shared is not None:
+            roles["shared_experts"] = self.shared.flops(tokens) + 2 * tokens * self.shared_gate * self.d_model
+        return roles
 
     @property
     def middle_elements(self) -> int:

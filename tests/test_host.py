@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from archlab.bench import host
+from archlab import host
 
 GIB = 2**30
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -87,3 +87,13 @@ def test_work_elsewhere_is_told_from_ones_own(tmp_path: Path, monkeypatch: pytes
 class _times:
     def __init__(self, user: float) -> None:
         self.user, self.system = user, 0.0
+
+
+def test_total_memory_is_the_machines_or_what_a_cgroup_may_use(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "meminfo").write_text("MemTotal: 33554432 kB\nMemAvailable: 1 kB\n")
+    (tmp_path / "self/cgroup").write_text("0::/box\n")
+    assert host.total_memory(tmp_path, tmp_path) == 32 * GIB
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box/memory.max").write_text(f"{8 * GIB}\n")
+    assert host.total_memory(tmp_path, tmp_path) == 8 * GIB

@@ -1,17 +1,21 @@
-"""What the operating system says: memory, the processor, how busy the machine is. Torch-free.
+"""What the operating system says: memory, the processor, GPUs, how busy the machine is. Torch-free.
 
-Linux says all of it in /proc and /sys; elsewhere there is less, and never an error.
+Linux says all of it in /proc and /sys, GPUs apart, which their drivers' own tools name; elsewhere there is less, and
+never an error.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -40,6 +44,13 @@ def available_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     return max(0, min([free, *_cgroup_room(_read(proc / "self/cgroup"), cgroups)]))
 
 
+def total_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+    """Bytes of the machine, or what the process's cgroups may use of them."""
+    limits = [_limit(folder / limit) for folder, limit, _ in _cgroup_files(_read(proc / "self/cgroup"), cgroups)]
+    total = _kib(_read(proc / "meminfo"), "MemTotal")
+    return min([_physical_memory() if total is None else total, *(limit for limit in limits if limit is not None)])
+
+
 def _physical_memory() -> int:
     """All of the machine's memory; what a system that does not tell what is free is assumed to have."""
     with suppress(ValueError, OSError, AttributeError):
@@ -49,26 +60,35 @@ def _physical_memory() -> int:
 
 def _cgroup_room(membership: str, root: Path) -> list[int]:
     """Limit less use of every cgroup, v2 or v1, that the process is in; page cache can be dropped and is not used."""
-    rooms = []
+    rooms = [_room(*files) for files in _cgroup_files(membership, root)]
+    return [room for room in rooms if room is not None]
+
+
+def _cgroup_files(membership: str, root: Path) -> Iterator[tuple[Path, str, str]]:
+    """Folder, limit's file and use's file of every cgroup, v2 or v1, that the process is in."""
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "memory"):
-            top = root / controllers
             names = ("memory.max", "memory.current") if not controllers else _V1_FILES
             below = Path(path.lstrip("/"))
-            rooms += [_room(top / folder, *names) for folder in (below, *below.parents)]
-    return [room for room in rooms if room is not None]
+            for folder in (below, *below.parents):
+                yield root / controllers / folder, *names
 
 
 _V1_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
+def _limit(file: Path) -> int | None:
+    text = _read(file).strip()
+    return int(text) if text.isdigit() else None  # `max` is no limit
+
+
 def _room(folder: Path, limit: str, usage: str) -> int | None:
-    most, used = _read(folder / limit).strip(), _read(folder / usage).strip()
-    if not (most.isdigit() and used.isdigit()):  # `max` is no limit
+    most, used = _limit(folder / limit), _limit(folder / usage)
+    if most is None or used is None:
         return None
     cached = re.search(r"^(?:total_)?inactive_file (\d+)", _read(folder / "memory.stat"), re.MULTILINE)
-    return int(most) - int(used) + (int(cached[1]) if cached else 0)
+    return most - used + (int(cached[1]) if cached else 0)
 
 
 def resident_memory() -> int:
@@ -99,7 +119,54 @@ def peak_memory() -> tuple[int, str]:
 def cpu_name() -> str:
     """The processor's model."""
     found = re.search(r"^model name\s*:\s*(.+)$", _read(PROC / "cpuinfo"), re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    if found:
+        return found[1].strip()
+    apple = _said_by("sysctl", "-n", "machdep.cpu.brand_string") if sys.platform == "darwin" else ""
+    return apple.strip() or platform.processor() or platform.machine()
+
+
+class Gpu(NamedTuple):
+    """A GPU as its driver calls it, and its memory in bytes, None where the driver does not say."""
+
+    name: str
+    memory: int | None
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs that nvidia-smi names, else those that amd-smi does; none where neither is there."""
+    rows = [row.rpartition(",") for row in _said_by(*_NVIDIA_SMI).splitlines() if "," in row]
+    found = [Gpu(name.strip(), int(mib) * 2**20 if mib.strip().isdigit() else None) for name, _, mib in rows]
+    return found or _amd_gpus(_said_by(*_AMD_SMI))
+
+
+_NVIDIA_SMI = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")  # in MiB
+_AMD_SMI = ("amd-smi", "static", "--asic", "--vram", "--json")  # its MB is 2^20 bytes
+
+
+def _amd_gpus(text: str) -> list[Gpu]:
+    """What amd-smi says: a list of GPUs, in later versions under `gpu_data`."""
+    try:
+        said = json.loads(text)
+        said = said.get("gpu_data", []) if isinstance(said, dict) else said
+        sizes = [gpu.get("vram", {}).get("size", {}).get("value") for gpu in said]
+        names = [gpu["asic"]["market_name"] for gpu in said]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return []
+    return [Gpu(name, size * 2**20 if isinstance(size, int) else None) for name, size in zip(names, sizes, strict=True)]
+
+
+def _said_by(*command: str) -> str:
+    """What a program prints; empty where it is not there, fails or takes too long."""
+    import shutil
+    import subprocess
+
+    program = shutil.which(command[0])
+    if program is None:
+        return ""
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=20, check=True)
+        return done.stdout
+    return ""
 
 
 def oom_kills() -> int:

@@ -1,0 +1,102 @@
+"""Weights on one device, where `tp` devices share each layer: tensor parallelism, Shoeybi et al. 2019 (Megatron-LM).
+
+Heads are dealt out, and with them the columns of q, k and v and the rows of o; the middle of an FFN is, and with it up
+and down, in each expert; rows of the vocabulary are, and with them embedding and head. KV heads that are fewer than the
+devices are copied. What no head and no middle owns is on every device: norms, biases of o and down, routers, gates, the
+projections to MLA's latents, tables of positions. What does not divide is rounded up.
+"""
+
+from __future__ import annotations
+
+from archlab.components.attention.spec import Attention, GroupedAttention
+from archlab.components.ffn.spec import FFN, MixtureOfExperts
+from archlab.cost.storage import KEPT, Storage, tensor_bytes
+from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.frozen import Frozen
+
+COPIED = ("q_down", "kv_down", "q_down_bias", "kv_down_bias", "o_bias", "down_bias", "router", "router_bias", "gate")
+"""Tensors that every device has, by the last word of their name; norms too."""
+
+KV = ("k", "v", "k_bias", "v_bias")
+
+
+class Experts(Frozen):
+    """Layers with routed experts, of one kind. size: bytes of all experts on one device, in all of these layers."""
+
+    size: int
+    n_experts: int
+    per_token: int
+
+    def touched(self, tokens: int) -> float:
+        """Experts of a layer that so many tokens are expected to be sent to, each to its own choice of them, evenly."""
+        return self.n_experts * (1 - (1 - self.per_token / self.n_experts) ** tokens)
+
+
+class Weights(Frozen):
+    """Bytes of the weights on one device, by how a pass reads them.
+
+    whole: all of it. tables: one row a token (an embedding that is not the head too; learned positions). row: of the
+    embedding. experts: those that some token is sent to.
+    """
+
+    whole: int
+    tables: int
+    row: int
+    experts: tuple[Experts, ...]
+
+    @property
+    def total(self) -> int:
+        return self.whole + self.tables + sum(kind.size for kind in self.experts)
+
+    def read_experts(self, tokens: int) -> float:
+        """Expected bytes of routed experts that a pass of so many tokens reads."""
+        return sum(kind.size * kind.touched(tokens) / kind.n_experts for kind in self.experts)
+
+
+def weights(spec: DecoderSpec, storage: Storage, tp: int = 1) -> Weights:
+    """What one of `tp` devices holds, quantised as `storage.weight_bytes_by_part` says."""
+    outer = storage if storage.plain else KEPT
+    row = outer.bytes(spec.d_model, 1)
+    embedding = up(spec.vocab_size, tp) * row
+    head = up(outer.bytes(sum(spec.head.params().values()), 1), tp)
+    placed = sum(sum(position.params().values()) for position, _ in spec.position_kinds if position.embeds)
+    experts, layers = [], 0
+    for layer, indices in spec.layer_kinds:
+        bytes_ = _layer(layer, storage, tp)
+        routed = sum(size for name, size in bytes_.items() if name.startswith("experts."))
+        layers += len(indices) * (sum(bytes_.values()) - routed)
+        if isinstance(layer.ffn, MixtureOfExperts):
+            experts.append(Experts(len(indices) * routed, layer.ffn.n_experts, layer.ffn.experts_per_token))
+    norms = (spec.block.final_norm + spec.block.embedding_norm) * sum(spec.norm.params(spec.d_model).values())
+    biases = sum(sum(position.params().values()) for position, _ in spec.position_kinds if not position.embeds)
+    whole = layers + head + outer.bytes(norms + biases, 1) + (embedding if spec.head.tied else 0)
+    tables = outer.bytes(placed, 1) + (0 if spec.head.tied else embedding)
+    return Weights(whole, tables, row, tuple(experts))
+
+
+def up(count: int, parts: int) -> int:
+    """The largest of so many parts as even as they can be."""
+    return -(-count // parts)
+
+
+def _layer(layer: LayerSpec, storage: Storage, tp: int) -> dict[str, int]:
+    """Bytes of one layer on one device by tensor."""
+    found = {"norms": _norm_bytes(layer, storage)}
+    for choice in (layer.attention, layer.ffn):
+        found |= {name: _share(choice, name, size, tp) for name, size in tensor_bytes(choice, storage).items()}
+    return found
+
+
+def _norm_bytes(layer: LayerSpec, storage: Storage) -> int:
+    norms = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
+    return (storage if storage.plain else KEPT).bytes(norms, 1)
+
+
+def _share(choice: Attention | FFN, name: str, size: int, tp: int) -> int:
+    """A device's bytes of a tensor."""
+    word = name.split(".")[-1]
+    if tp == 1 or word in COPIED or word.endswith("_norm"):
+        return size
+    if word in KV and isinstance(choice, GroupedAttention):
+        return up(size, min(tp, choice.n_kv_heads))
+    return up(size, tp)
