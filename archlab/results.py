@@ -97,8 +97,13 @@ class Results(Frozen):
     def where(self, text: str) -> Results:
         """The rows for which a condition holds. Raises RequestError."""
         known = dict.fromkeys((key for row in self.rows for key in row.facts()), "")
-        test = condition(text, known | self.units)
-        return self.only(row for row in self.rows if test(row.facts()))
+        short = {name: full for name, full in SHORT.items() if full in self.units and name not in known}
+        test = condition(text, known | self.units | {name: self.units[full] for name, full in short.items()})
+
+        def holds(row: Row) -> bool:
+            return test(row.facts() | {name: row.values.get(full) for name, full in short.items()})
+
+        return self.only(filter(holds, self.rows))
 
 
 def read(files: Iterable[Path], figures: Iterable[str] | None = None) -> Results:

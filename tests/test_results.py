@@ -93,3 +93,4 @@ def test_rows_are_read_from_files_broken_ones_too(tmp_path: Path) -> None:
     found = read(find([str(tmp_path)]))
     assert [(r.status, r.values) for r in found.rows] == [("ok", {"params": 7}), ("failed", {})]
     assert [r.file.parent.name for r in found.where("params=7 and model.n_layers>2").rows] == ["0"]
+    assert [r.file.name for r in results(row(0, kv_bytes_per_token=1024), row(1)).where("kv<=1KiB").rows] == ["0"]
