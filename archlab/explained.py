@@ -48,7 +48,7 @@ def _outcome(figure: Figure) -> str:
     if figure.value is None:
         return f"no value: {figure.reason or figure.status}"
     value = number(figure.value, figure)
-    value += "" if value.endswith("B") else f" {figure.unit}"
+    value += "" if value.endswith("B") or not figure.unit else f" {figure.unit}"
     if figure.repeats is None or figure.low is None or figure.high is None:
         return value
     low, high = digits(figure.low), digits(figure.high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from archlab.components.tape import RECOMPUTE
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
 from archlab.frozen import Frozen, replace
@@ -25,6 +26,9 @@ class Workload(Frozen):
         None, "of weights and arithmetic; null: bf16, timed in fp32 where bf16 is emulated", valid=tuple(DTYPE_BYTES)
     )
     kv_dtype: str | None = option(None, "of the cache; null: that of the weights", valid=tuple(DTYPE_BYTES))
+    recompute: str = option(
+        "none", "what training works out again: nothing, the attention's scores, or whole layers", valid=RECOMPUTE
+    )
     contexts: tuple[int, ...] | None = option(None, "contexts the KV table shows; null: a few up to the model's", ge=1)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from archlab.components.attention.spec import divisors
+from archlab.components.attention.base import divisors
 from archlab.decoder.module import Decoder
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec

@@ -58,7 +58,9 @@ def test_a_figure_without_a_value_says_why() -> None:
 def test_a_record_that_counted_otherwise_is_not_explained_by_todays_formula() -> None:
     (record,) = gather(["gqa"])
     record.figures["params"] = Figure(7, "parameters", "exact", "as an older version counted")
+    record.figures["solved_d_ff"] = Figure(2304, "", "exact", "model.ffn.d_ff, multiple of 64")
     made = explanations(record)
+    assert made["solved_d_ff"].worked == "2,304"
     assert (made["params"].worked, made["params"].formula) == ("7 parameters", "as an older version counted")
     assert "512" in made["params.ffn"].worked
 

@@ -11,9 +11,9 @@ BARE = (*(f"model.attention.{name}_bias=false" for name in "qkvo"), "model.ffn.b
 
 
 def evaluate(text: str) -> Fraction:
-    """What `2 x 4,096 x (32 x 128 + 7) / 3` comes to, exactly."""
+    """What `2 x 4,096 x (32 x 128 + 7) / max(3, 5)` comes to, exactly."""
     plain = re.sub(r"(?<=\d),(?=\d{3})", "", text)
-    assert re.fullmatch(r"[\d+\-x^/() ]+", plain), text
+    assert re.fullmatch(r"(?:max\(|[\d+\-x^/(), ])+", plain), text
     code = re.sub(r"\d+", lambda found: f"Fraction({found[0]})", plain.replace(" x ", " * ").replace("^", "**"))
     return Fraction(eval(code))
 

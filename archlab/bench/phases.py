@@ -92,11 +92,12 @@ def train(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
 
     def call() -> None:
         optimizer.zero_grad(set_to_none=True)
-        _loss(decoder(ids[:, :-1]), ids[:, 1:], decoder).backward()
+        loss_of(decoder(ids[:, :-1]), ids[:, 1:], decoder).backward()
         optimizer.step()
 
-    with _training(decoder):
-        counted = f"{batch} x {prompt} tokens: forward, loss, backward and a fused AdamW step"
+    with _training(decoder, workload.recompute):
+        again = "" if workload.recompute == "none" else f", {workload.recompute} recompute"
+        counted = f"{batch} x {prompt} tokens: forward, loss, backward{again} and a fused AdamW step"
         yield Run(call, batch * prompt, 1, counted)
 
 
@@ -104,15 +105,17 @@ PHASES: dict[str, Phase] = {"prefill": prefill, "decode": decode, "train": train
 
 
 @contextmanager
-def _training(decoder: Decoder) -> Iterator[None]:
+def _training(decoder: Decoder, recompute: str) -> Iterator[None]:
     """Training mode; the mode of every submodule is restored, and the gradients are dropped."""
-    found = {part: part.training for part in decoder.modules()}
+    found, before = {part: part.training for part in decoder.modules()}, decoder.recompute
     decoder.train()
+    decoder.recompute = recompute
     try:
         yield
     finally:
         for part, training in found.items():
             part.training = training
+        decoder.recompute = before
         decoder.zero_grad(set_to_none=True)
 
 
@@ -134,7 +137,7 @@ def _likeliest(logits: Tensor) -> Tensor:
     return logits[:, -1].argmax(-1, keepdim=True)
 
 
-def _loss(outputs: Tensor, targets: Tensor, decoder: Decoder) -> Tensor:
+def loss_of(outputs: Tensor, targets: Tensor, decoder: Decoder) -> Tensor:
     """The loss that the head is trained with, in float32 or wider.
 
     Next-token cross entropy; for classes, cross entropy, and for numbers, the squared error, against made-up ones.

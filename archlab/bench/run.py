@@ -16,7 +16,9 @@ from archlab.bench.clock import Sample, measure
 from archlab.bench.device import Device, environment, pick
 from archlab.bench.figures import TIMES, Figures, Trouble, missing
 from archlab.bench.phases import PHASES, Run
-from archlab.cost.memory import inference_memory, training_memory
+from archlab.cost.activations import Training
+from archlab.cost.memory import Serving, inference_memory, training_memory
+from archlab.cost.optimizers import RECIPES
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
 from archlab.host import Busy
@@ -94,11 +96,10 @@ class Bench:
         """Why the phase is not tried: it makes no sense, or the estimate says that it does not fit."""
         if phase == "decode" and self.spec.head.last_token_only:
             return Trouble("ok", f"not timed: a {self.spec.head.choice} head makes no tokens")
-        memory = (training_memory if phase == "train" else inference_memory)(self.spec, self.workload)
-        available = self.device.available()
-        if memory.total <= available:
+        needed, available = memory_of(phase, self.spec, self.workload, self.device), self.device.available()
+        if needed <= available:
             return None
-        reason = f"needs {show_bytes(memory.total)} (estimated), {self.device.name} has {show_bytes(available)} free"
+        reason = f"needs {show_bytes(needed)} (estimated), {self.device.name} has {show_bytes(available)} free"
         return Trouble("too_large", reason)
 
     def _attempt(self, work: Callable[..., T], *args: Any) -> T | Trouble:
@@ -148,6 +149,16 @@ class Bench:
     def _missing(self, phase: str, trouble: Trouble) -> Figures:
         """The phase's figures without a value."""
         return missing(phase, trouble, f"{self.workload.weight_dtype} on {self.device.name}")
+
+
+def memory_of(phase: str, spec: DecoderSpec, workload: Workload, device: Device) -> int:
+    """Bytes that a phase needs, estimated; training is timed with AdamW, all in the dtype of the weights."""
+    kind, dtype = device.name.partition(":")[0], workload.weight_dtype
+    if phase == "train":
+        training = Training(workload.batch, workload.prompt, dtype, kind, workload.recompute)
+        return training_memory(spec, training, RECIPES["adamw"]).total
+    serving = Serving(workload.batch, workload.prompt, workload.length, dtype, workload.cache_dtype, kind)
+    return inference_memory(spec, serving).total
 
 
 def _spread(values: list[float], unit: str, how: str, sample: Sample) -> Figure:

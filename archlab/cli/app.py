@@ -33,6 +33,7 @@ COMMANDS = {
     "export": "interop",
     "flops": "paper",
     "kv": "paper",
+    "memory": "paper",
     "hardware": "device",
     "roofline": "device",
     "fit": "device",

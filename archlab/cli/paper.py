@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(context_settings=OPEN)(flops)
     app.command(context_settings=OPEN)(kv)
+    app.command(context_settings=OPEN)(memory)
     app.command(context_settings=OPEN)(diff)
 
 
@@ -48,6 +49,11 @@ def listed(text: str | None, read: Callable[[str], T]) -> list[T] | None:
     return None if text is None else [read(item) for item in text.split(",")]
 
 
+def typed(key: str, overrides: list[str] | None) -> bool:
+    """Whether an override sets this key."""
+    return any(word.partition("=")[0].lstrip("+") == key for word in overrides or [])
+
+
 def given(**settings: Any) -> dict[str, Any]:
     """The workload settings that an option in short gave."""
     return {name: value for name, value in settings.items() if value is not None}
@@ -68,16 +74,20 @@ def flops(
 ) -> None:
     """FLOPs part by part, decoded, trained, and by named conventions.
 
-    archlab flops llama-3.1-8b --context 8k --tokens 15T
+    archlab flops llama-3.1-8b --context 8k --tokens 15T hardware=h100-sxm
     """
 
     def answer() -> Document:
         from archlab.compose import request
+        from archlab.frozen import replace
+        from archlab.hardware import chosen
         from archlab.paper.flops import document
         from archlab.units import read_count
 
-        asked = request(model, overrides or [], **given(prompt=tokens(context), batch=batch))
-        return document(asked, None if trained_on is None else read_count(trained_on, "tokens"))
+        device, others = chosen(overrides or [])
+        asked = request(model, others, **given(prompt=tokens(context), batch=batch))
+        run = None if trained_on is None else read_count(trained_on, "tokens")
+        return document(replace(asked, hardware=device), run)
 
     print_answer(answer, form, as_json, explain)
 
@@ -119,6 +129,63 @@ def kv(
     print_answer(answer, form, as_json, explain)
 
 
+def memory(
+    model: Model,
+    overrides: Overrides = None,
+    train: Annotated[bool, typer.Option("--train", help="A training step instead of inference.")] = False,
+    context: Context = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", help="Sequences at once; in training of a micro-batch.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="Of weights and arithmetic: bf16, fp32; in inference also fp8, int4.")
+    ] = None,
+    kv_dtype: Annotated[str | None, typer.Option("--kv-dtype", help="Of the KV cache: bf16, fp8, int8, int4.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option("--optimizer", help="Recipe: mixed-16, mixed-18, fp32, adam-8bit, muon, ..")
+    ] = None,
+    recompute: Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")] = None,
+    attention: Annotated[str | None, typer.Option("--attention", help="sdpa (fused) or math (explicit).")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="Whose kernels: cpu or cuda.")] = None,
+    dp: Annotated[int, typer.Option("--dp", help="Data-parallel ranks.")] = 1,
+    tp: Annotated[int, typer.Option("--tp", help="Devices that share heads, widths and vocabulary.")] = 1,
+    pp: Annotated[int, typer.Option("--pp", help="Pipeline stages.")] = 1,
+    ep: Annotated[int, typer.Option("--ep", help="Ranks of dp that share the experts.")] = 1,
+    zero: Annotated[int, typer.Option("--zero", help="ZeRO stage: 1 optimizer, 2 gradients too, 3 weights too.")] = 0,
+    sequence_parallel: Annotated[
+        bool, typer.Option("--sequence-parallel", help="The tp devices share the tokens of norms and stream.")
+    ] = False,
+    explain: Explain = None,
+    form: Format = "table",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """What a model takes on each device, part by part.
+
+    archlab memory llama-3-8b --train --context 8k --dp 8 --zero 3 --recompute selective
+    """
+
+    def answer() -> Document:
+        from archlab.compose import request
+        from archlab.cost.parallel import Split
+        from archlab.paper.memory import document
+
+        asked = request(model, overrides or [], **given(prompt=tokens(context), batch=batch, recompute=recompute))
+        return document(
+            asked,
+            train=train,
+            context=asked.workload.prompt if context or typed("workload.prompt", overrides) else None,
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            optimizer=optimizer,
+            attention=attention,
+            device=device,
+            split=Split(dp, tp, pp, ep, zero, sequence_parallel),
+        )
+
+    print_answer(answer, form, as_json, explain)
+
+
 def diff(
     models: Annotated[
         list[str],
@@ -140,10 +207,14 @@ def diff(
     archlab diff llama-3-8b model/attention=mha
 
     archlab diff gpt2 gpt2 model/norm=rmsnorm model/position=rope --context 1k
+
+    archlab diff llama-3-8b model/attention=mha hardware=h200
     """
 
     def answer() -> Document:
         from archlab.compose import request
+        from archlab.frozen import replace
+        from archlab.hardware import chosen
         from archlab.paper.diff import document
         from archlab.sources import pair
         from archlab.units import read_tokens
@@ -151,7 +222,10 @@ def diff(
         contexts = listed(context, lambda text: read_tokens(text, "context"))
         workload = given(contexts=contexts, batch=batch, dtype=dtype)
         pairs = pair(models)
-        before, after = (request(source, overrides, **workload) for source, overrides in pairs)
-        return document(before, after, [" ".join((source, *overrides)) for source, overrides in pairs])
+        sides = []
+        for source, overrides in pairs:
+            device, others = chosen(overrides)
+            sides.append(replace(request(source, others, **workload), hardware=device))
+        return document(sides[0], sides[1], [" ".join((source, *overrides)) for source, overrides in pairs])
 
     print_answer(answer, form, as_json, explain)

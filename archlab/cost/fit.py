@@ -154,7 +154,7 @@ def _middle(ffn: FFN, tp: int) -> int:
         return ffn.experts_per_token * (_middle(ffn.expert, tp) + 2 * ffn.d_model) + shared
     if isinstance(ffn, FeedForward):
         return (ffn.n_up + 1) * up(ffn.d_ff, tp)
-    return up(ffn.middle_elements, tp)
+    return up(sum(ffn.widths.values()), tp)
 
 
 def largest(holds: Callable[[int], bool], most: int) -> int:

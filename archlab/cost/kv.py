@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from archlab.components.attention.spec import CachedTensor, divisors
+from archlab.components.attention.base import CachedTensor, divisors
 from archlab.components.locality import Locality
 from archlab.cost.storage import Storage, kv_storage
 from archlab.decoder.spec import DecoderSpec

@@ -1,130 +1,186 @@
-"""Memory, estimated: what inference and one training step need, part by part, a little on the high side.
+"""Memory on paper, part by part: what inference, or one training step, holds on each device.
 
-    weights      parameters x bytes of the dtype
-    gradients    the same again, training only; a tied embedding's twice, from the head and from the lookup
-    optimizer    two AdamW moments in the dtype of the weights, training only: 2 x weights
-    cache        the KV cache of `prompt` + `new` tokens, inference only
-    activations  tokens x bytes a token; in inference those of the one layer that is running, in training those
-                 that every layer keeps for the backward pass (after Korthikanti et al. 2022, section 4, but with
-                 fused attention, which keeps no scores, and with norms that keep a float32 copy)
-    logits       inference: of the last position, and a float32 copy; training: of all positions, with the float32
-                 copy, the log-softmax and the gradient that the loss makes
+    weights      in their dtype, quantised ones with their scales; in training by the recipe
+    gradients    by the recipe (cost/optimizers.py), as they lie between micro-batches
+    optimizer    by the recipe: moments, and float32 copies of the weights where these are 16 bits
+    cache        the KV cache; inference only
+    tables       of fixed positions, float32: buffers that are no parameters
+    activations  what the backward pass needs (cost/activations.py), of all micro-batches in flight; training only
+    logits       inference: of the last position, and a float32 copy; training: of all positions
+    loss         the log-softmax in float32, its gradient, and that of the logits
+    working      estimated, a little on the high side: what the largest layer makes while it runs; in training also
+                 what it works out again, a tied embedding's second gradient, and what ZeRO puts together; as far as it
+                 is more than the logits and the loss took, which are gone by then
 
-Not counted: the code and the context of torch itself, and what an allocator rounds up.
+They are added up as if all were there at once, gradients too. Not counted: torch's own code and context, what an
+allocator rounds up, and buffers of communication.
 """
 
 from __future__ import annotations
 
-from archlab.cost.kv import kv_cache
-from archlab.cost.params import parameters
-from archlab.decoder.spec import DecoderSpec, LayerSpec
-from archlab.frozen import Frozen, values_of
-from archlab.units import dtype_bytes
-from archlab.workload import Workload
+from collections.abc import Sequence
+from typing import Protocol
 
-FP32 = 4
-"""Bytes of the float32 in which norms, softmax and the loss are computed, whatever the dtype."""
+from archlab.components.tape import Tape
+from archlab.cost.activations import Training, masked, stage_kept, worked_again
+from archlab.cost.kv import kv_cache
+from archlab.cost.optimizers import Rates, Recipe
+from archlab.cost.parallel import Split, Stage
+from archlab.cost.state import gathered, state
+from archlab.cost.storage import weight_bytes_by_part, weight_storage
+from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.frozen import Frozen, replace
+
+Parts = dict[str, int]
+"""Bytes by part, those that are there."""
+
+ONE_DEVICE = Split()
+
+LOSS_COPIES = 3
+"""Tensors of the logits' shape in float32: the log-softmax, its gradient, the logits' gradient."""
 
 
 class Memory(Frozen):
-    """Bytes by part."""
+    """What a device of each pipeline stage holds; devices: how many each stage has."""
 
-    weights: int
-    gradients: int
-    optimizer: int
-    cache: int
-    activations: int
-    logits: int
+    stages: Sequence[Parts]
+    devices: int
+
+    @property
+    def fullest(self) -> int:
+        """The stage whose devices hold most."""
+        return max(range(len(self.stages)), key=lambda index: sum(self.stages[index].values()))
+
+    @property
+    def parts(self) -> Parts:
+        """Of a device of the fullest stage."""
+        return self.stages[self.fullest]
 
     @property
     def total(self) -> int:
+        """Of a device of the fullest stage."""
         return sum(self.parts.values())
 
     @property
-    def parts(self) -> dict[str, int]:
-        """The parts that are there, by name."""
-        return {name: count for name, count in values_of(self).items() if count}
+    def names(self) -> list[str]:
+        """The parts that some stage has."""
+        return list(dict.fromkeys(part for stage in self.stages for part in stage))
+
+    def everywhere(self, part: str) -> int:
+        """On all devices."""
+        return self.devices * sum(stage.get(part, 0) for stage in self.stages)
 
 
-def inference_memory(spec: DecoderSpec, workload: Workload) -> Memory:
-    """Bytes at the peak of a prefill of [batch, prompt] tokens into a cache of the whole run."""
-    width = dtype_bytes(workload.weight_dtype)
-    tokens = workload.batch * workload.prompt
-    live = max(_live_bytes(layer, width, workload.length) for layer, _ in spec.layer_kinds)
-    return Memory(
-        weights=parameters(spec).total * width,
-        gradients=0,
-        optimizer=0,
-        cache=kv_cache(spec, workload.batch, workload.length, workload.cache_dtype).allocated,
-        activations=tokens * live,
-        logits=workload.batch * spec.head.width * (width + FP32),
+class Serving(Frozen):
+    """Inference: a prefill of [batch, prompt] tokens at once, into a cache of `length` tokens a sequence.
+
+    weights: a name of WEIGHT_STORAGE; cache: of KV_STORAGE. Arithmetic is in bf16 where the weights are quantised.
+    """
+
+    batch: int
+    prompt: int
+    length: int
+    weights: str = "bf16"
+    cache: str = "bf16"
+    device: str = "cpu"
+
+    def tape(self) -> Tape:
+        storage = weight_storage(self.weights)
+        return Tape(self.batch, self.prompt, storage.name if storage.plain else "bf16", self.device)
+
+
+def inference_memory(spec: DecoderSpec, serving: Serving, split: Split = ONE_DEVICE) -> Memory:
+    """Bytes at the peak of the prefill. Raises ConfigError where the split does not fit the model."""
+    split.check(spec, serving.prompt)
+    stages = [_inference(stage, serving) for stage in split.stages(spec)]
+    return Memory(stages, split.tp * split.dp)
+
+
+def _inference(stage: Stage, serving: Serving) -> Parts:
+    spec, tape = stage.spec, serving.tape()
+    weights = weight_bytes_by_part(spec, weight_storage(serving.weights))
+    layers = [replace(layer, dropout=layer.dropout.off) for layer, _ in spec.layer_kinds]
+    return _present(
+        weights=sum(size for part, size in weights.items() if stage.has(part)),
+        cache=kv_cache(spec, serving.batch, serving.length, serving.cache).required,
+        tables=table_elements(spec, serving.length) * tape.wide,
+        logits=serving.batch * spec.head.width * (tape.width + tape.wide) if stage.last else 0,
+        working=running(layers, serving),
     )
 
 
-def training_memory(spec: DecoderSpec, workload: Workload) -> Memory:
-    """Bytes at the peak of one step on [batch, prompt] tokens: forward, loss, backward, fused AdamW."""
-    width = dtype_bytes(workload.weight_dtype)
-    tokens = workload.batch * workload.prompt
-    weights = parameters(spec).total * width
-    live = max(_live_bytes(layer, width, workload.prompt) for layer, _ in spec.layer_kinds)
-    kept = sum(len(indices) * _kept_bytes(layer, width, workload.prompt) for layer, indices in spec.layer_kinds)
-    twice = spec.vocab_size * spec.d_model * width if spec.head.tied else 0
-    rows = workload.batch if spec.head.last_token_only else tokens
-    return Memory(
-        weights=weights,
-        gradients=weights + twice,
-        optimizer=2 * weights,
-        cache=0,
-        activations=tokens * (kept + live + _norm_bytes(spec.d_model, width)),
-        logits=rows * spec.head.width * (width + 3 * _wide(width)),
+def training_memory(spec: DecoderSpec, training: Training, recipe: Recipe, split: Split = ONE_DEVICE) -> Memory:
+    """Bytes of a step on micro-batches: forward, loss, backward, optimizer.
+
+    Raises ConfigError where the split does not fit the model, or the recipe the dtype.
+    """
+    split.check(spec, training.length)
+    rates = recipe.rates(training.dtype)
+    stages = [_training(stage, training, rates, split) for stage in split.stages(spec)]
+    return Memory(stages, split.tp * split.dp)
+
+
+def _training(stage: Stage, training: Training, rates: Rates, split: Split) -> Parts:
+    spec, tape = stage.spec, training.tape()
+    outputs = output_rows(stage, training) * spec.head.width
+    logits, loss = outputs * tape.width, LOSS_COPIES * outputs * tape.wide
+    kept = stage_kept(stage, training, split.ways)
+    return _present(
+        **state(stage, split, rates),
+        tables=table_elements(spec, training.length) * tape.wide,
+        activations=sum(size for purpose, size in kept.items() if purpose != "loss"),
+        logits=logits,
+        loss=loss,
+        working=max(0, sum(working(stage, training, rates, split).values()) - logits - loss),
     )
 
 
-def _wide(width: int) -> int:
-    """Bytes an element where statistics, softmax and the loss are computed."""
-    return max(width, FP32)
-
-
-def _norm_bytes(features: int, width: int) -> int:
-    """What a norm holds of one token beside its output: the input and the normalised input in float32."""
-    return 2 * _wide(width) * features
-
-
-def _score_bytes(layer: LayerSpec, width: int, keys: int) -> int:
-    """The score matrix's rows of one token, where they are built, and the keys and values repeated for each head."""
-    scores = layer.attention.n_heads * keys * (width + _wide(width))
-    return scores + 2 * _wide(width) * layer.attention.q_width
-
-
-def _mask_bytes(layer: LayerSpec, width: int, keys: int) -> int:
-    """A mask's rows of one token, where there is one: bool, and as numbers; a row a head where heads differ."""
-    by_head = layer.position.biases or layer.attention.has_sinks
-    if not by_head and layer.attention.locality.kept(keys) == keys:
+def output_rows(stage: Stage, training: Training) -> int:
+    """Rows of logits on this stage."""
+    if not stage.last:
         return 0
-    return keys * (1 + width + (2 * _wide(width) * layer.attention.n_heads if by_head else 0))
+    return training.batch if stage.spec.head.last_token_only else training.batch * training.length
 
 
-def _live_bytes(layer: LayerSpec, width: int, keys: int) -> int:
-    """Bytes a token while one layer runs: the residual stream twice, a norm, and the larger of its two branches."""
-    attention, ffn = layer.attention, layer.ffn
-    branch = width * (3 * attention.q_width + 3 * attention.kv_width) + 3 * _wide(width) * attention.q_width
-    branch += _mask_bytes(layer, width, keys)
-    if attention.backend_used == "math":
-        branch += _score_bytes(layer, width, keys)
-    return 2 * width * ffn.d_model + _norm_bytes(ffn.d_model, width) + max(branch, width * ffn.middle_elements)
+def working(stage: Stage, training: Training, rates: Rates, split: Split) -> Parts:
+    """What the backward pass needs while it goes through the layers, by name."""
+    spec, layers = stage.spec, [layer for layer, _ in stage.spec.layer_kinds]
+    tied = spec.head.tied and stage.first and stage.last  # one gradient from the head, and one from the lookup
+    return _present(
+        largest_layer=running(layers, replace(training, recompute="none")),
+        worked_again=worked_again(layers, training),
+        second_gradient=spec.vocab_size * spec.d_model * training.tape().width if tied else 0,
+        gathered=gathered(spec, split, rates),
+    )
 
 
-def _kept_bytes(layer: LayerSpec, width: int, keys: int) -> int:
-    """Bytes a token that one layer keeps for the backward pass."""
-    attention, ffn, dropout = layer.attention, layer.ffn, layer.dropout
-    kept = len(layer.block.norm_names) * _norm_bytes(ffn.d_model, width)
-    if attention.qk_norm_widths:
-        kept += _norm_bytes(attention.q_width + attention.kv_width, width)
-    # input; q, k, v; q and k once turned; the result by head, and merged for the output projection
-    kept += width * (ffn.d_model + 4 * attention.q_width + 3 * attention.kv_width)
-    if attention.backend_used == "math" or dropout.attention:
-        kept += _score_bytes(layer, width, keys)
-    if dropout.attention:
-        kept += 2 * _wide(width) * attention.n_heads * keys
-    kept += width * (ffn.d_model + ffn.middle_elements)
-    return kept + (width + 1) * ffn.d_model * sum(rate > 0 for rate in (dropout.residual, dropout.ffn))
+def _present(**parts: int) -> Parts:
+    return {part: size for part, size in parts.items() if size}
+
+
+def table_elements(spec: DecoderSpec, length: int) -> int:
+    """Elements of the fixed tables of positions, made for the model's context, or a longer run."""
+    rows = max(spec.context, length)
+    return sum(position.table_elements(turned, rows) for position, turned in spec.position_kinds)
+
+
+class Work(Protocol):
+    def tape(self) -> Tape: ...
+
+
+def running(layers: Sequence[LayerSpec], work: Work) -> int:
+    """The most that one of these layers makes while it runs, and the masks."""
+    tape = work.tape()
+    masks = [layer.position.mask_on_tape(tape) for layer in masked(layers, tape.length)]
+    return sum(mask.buffer.bytes for mask in masks) + max(_made(layer, work) for layer in layers)
+
+
+def _made(layer: LayerSpec, work: Work) -> int:
+    """The residual stream before and after a branch, a norm, and all that the larger branch makes."""
+    sizes = []
+    for branch in (layer.attention_on_tape, layer.ffn_on_tape):
+        tape = work.tape()
+        x = tape.new(layer.attention.d_model)
+        branch(tape, layer.norm.on_tape(tape, x))
+        sizes.append(tape.made + x.buffer.bytes)
+    return max(sizes)

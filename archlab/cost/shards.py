@@ -8,7 +8,8 @@ projections to MLA's latents, tables of positions. What does not divide is round
 
 from __future__ import annotations
 
-from archlab.components.attention.spec import Attention, GroupedAttention
+from archlab.components.attention.base import Attention
+from archlab.components.attention.spec import GroupedAttention
 from archlab.components.ffn.spec import FFN, MixtureOfExperts
 from archlab.cost.storage import KEPT, Storage, tensor_bytes
 from archlab.decoder.spec import DecoderSpec, LayerSpec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from archlab.components.attention.spec import Attention
+from archlab.components.attention.base import Attention
 from archlab.components.ffn.spec import FFN
 from archlab.cost.params import PARTS, parameters
 from archlab.decoder.spec import DecoderSpec

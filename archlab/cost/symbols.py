@@ -116,6 +116,20 @@ def scaled(factor: int, name: str, figure: Any) -> Any:
     return Quotient(f"{name} ({figure.symbols})", f"{factor:,} x ({figure.numbers})", factor * figure.value)
 
 
+def divided(figure: Any, by: int, name: str) -> Any:
+    """A figure over a number; over symbols its form, the number by its name."""
+    if not isinstance(figure, Form):
+        return figure / by
+    return Quotient(f"({figure.symbols}) / {name}", f"({figure.numbers}) / {by:,}", figure.value / by)
+
+
+def inverted(number: int, name: str, figure: Any) -> Any:
+    """A number over a figure; over symbols its form, the number by its name."""
+    if not isinstance(figure, Form):
+        return number / figure
+    return Quotient(f"{name} / ({figure.symbols})", f"{number:,} / ({figure.numbers})", number / figure.value)
+
+
 def percent(part: Any, of: Any) -> Any:
     """A figure as a share of another; over symbols its form."""
     if not isinstance(part, Form):

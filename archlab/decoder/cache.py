@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archlab.components.attention.spec import Attention
+from archlab.components.attention.base import Attention
 from archlab.components.locality import EVERYWHERE, Locality
 from archlab.components.span import Span, TensorSpan
 from archlab.decoder.dtype import torch_dtype

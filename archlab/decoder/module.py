@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from archlab.components.attention.module import Step
 from archlab.components.block.module import scaled
@@ -13,10 +15,11 @@ from archlab.components.linear import Embedding
 from archlab.components.norm.module import make_norm
 from archlab.components.position.module import NoPosition, make_position
 from archlab.components.span import Span, TensorSpan
+from archlab.components.tape import RECOMPUTE
 from archlab.decoder.cache import KVCache
 from archlab.decoder.generate import Generative
 from archlab.decoder.spec import DecoderSpec, LayerSpec
-from archlab.errors import RequestError
+from archlab.errors import ConfigError, RequestError
 from archlab.registry import module_class
 
 
@@ -40,6 +43,22 @@ class Decoder(Generative):
         self.final_norm = make_norm(spec.norm, spec.d_model) if spec.block.final_norm else nn.Identity()
         self.output_dropout = nn.Dropout(spec.dropout.output)
         self.head = module_class("head", spec.head)(spec.head)
+        self._recompute = "none"
+
+    @property
+    def recompute(self) -> str:
+        """What a backward pass works out again instead of keeping it.
+
+        `none`; `selective`: the attention's scores (Korthikanti et al. 2022, section 5); `full`: each layer, from its
+        input (Chen et al. 2016). A pass into a KV cache or without gradients is as ever.
+        """
+        return self._recompute
+
+    @recompute.setter
+    def recompute(self, what: str) -> None:
+        if what not in RECOMPUTE:
+            raise ConfigError("recompute", f"{what!r} is not one of its values", value=what, valid=RECOMPUTE)
+        self._recompute = what
 
     def forward(self, ids: Tensor, cache: KVCache | None = None, last_only: bool = False) -> Tensor:
         """Token ids [B, n] -> logits [B, n, V], or [B, 1, V] with last_only; a task head gives [B, n_outputs].
@@ -49,8 +68,9 @@ class Decoder(Generative):
         """
         span = self._span(ids, cache)
         x = self._embed(ids, span)
-        for layer, step in zip(self.layers, self._steps(span, cache, ids), strict=True):
-            x = layer(x, step)
+        again = self.recompute if cache is None and torch.is_grad_enabled() else "none"
+        for layer, step in zip(self.layers, self._steps(span, cache, ids, again == "selective"), strict=True):
+            x = checkpoint(layer, x, step, use_reentrant=False) if again == "full" else layer(x, step)
         if cache is not None:
             cache.advance(ids.shape[1])
         one_row = self.spec.head.last_token_only
@@ -76,7 +96,9 @@ class Decoder(Generative):
         x = scaled(self.embedding(ids), self.spec.block.embedding_scale)
         return self.embedding_dropout(self.embedding_norm(self.positions[0].embed(x, span)))
 
-    def _steps(self, span: Span | TensorSpan, cache: KVCache | None, ids: Tensor) -> list[Step]:
+    def _steps(
+        self, span: Span | TensorSpan, cache: KVCache | None, ids: Tensor, recompute: bool = False
+    ) -> list[Step]:
         """What each layer's attention is told of this pass; angles and masks are made once a kind."""
         rotations = [position.rotation(span) for position in self.positions]
         masks: dict[Any, Tensor | None] = {}
@@ -86,7 +108,8 @@ class Decoder(Generative):
             key = (kind if self.positions[kind].biases else None, locality)
             if key not in masks:
                 masks[key] = self.positions[kind].mask(span, locality, ids.device)
-            steps.append(Step(rotations[kind], masks[key], None if cache is None else cache.layer(index, span)))
+            memory = None if cache is None else cache.layer(index, span)
+            steps.append(Step(rotations[kind], masks[key], memory, recompute))
         return steps
 
 

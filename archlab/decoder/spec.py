@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from archlab.components.attention.spec import Attention, CachedTensor
+from archlab.components.attention.base import Attention, CachedTensor
 from archlab.components.block.spec import Block
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn.spec import FFN
@@ -12,8 +12,9 @@ from archlab.components.head.spec import Head, LanguageHead
 from archlab.components.locality import Locality
 from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
+from archlab.components.tape import Activation, Tape
 from archlab.errors import RequestError
-from archlab.frozen import Frozen, values_of
+from archlab.frozen import Frozen, replace, values_of
 from archlab.options import Spec
 
 MAX_LAYERS = 10_000
@@ -42,6 +43,24 @@ class LayerSpec(Frozen):
     def axes(self) -> dict[str, Spec]:
         """The layer's choice on each of its axes."""
         return values_of(self)
+
+    def on_tape(self, tape: Tape, x: Activation) -> Activation:
+        """The layer's output for x, of a pass over all tokens of the sequences."""
+        norm = functools.partial(self.norm.on_tape, tape)
+        attention, ffn = (functools.partial(part, tape) for part in (self.attention_on_tape, self.ffn_on_tape))
+        return self.block.on_tape(tape, x, norm, attention, ffn)
+
+    def attention_on_tape(self, tape: Tape, x: Activation) -> Activation:
+        return self.attention.on_tape(tape, x, self.dropout, self.position)
+
+    def ffn_on_tape(self, tape: Tape, x: Activation) -> Activation:
+        return self.ffn.on_tape(tape, x, self.dropout.ffn)
+
+    def share(self, tp: int, ep: int) -> LayerSpec:
+        """What one device computes of it: its heads, its share of each matrix and of the routed experts."""
+        return replace(
+            self, attention=self.attention.share(tp), ffn=self.ffn.share(tp, ep), position=self.position.share(tp)
+        )
 
 
 class DecoderSpec(Frozen):
@@ -95,7 +114,7 @@ class DecoderSpec(Frozen):
     @functools.cached_property
     def cache_kinds(self) -> tuple[tuple[tuple[int, ...], Locality, tuple[CachedTensor, ...]], ...]:
         """For each of `layer_kinds`: where it stands, how far back it sees, and what it keeps of a token."""
-        return tuple((at, layer.attention.locality, layer.attention.kept) for layer, at in self.layer_kinds)
+        return tuple((at, layer.attention.locality, layer.attention.cached_once) for layer, at in self.layer_kinds)
 
     @functools.cached_property
     def layer_counts(self) -> tuple[tuple[LayerSpec, int], ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from archlab.cost.explain import explain, explanation
 from archlab.cost.figures import PAIRS, exact_figures
@@ -12,46 +13,84 @@ from archlab.cost.symbols import number, per, short_indices, symbolic, whole
 from archlab.decoder.describe import composition, differences
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Column, Document, Explanation, Later, Table
-from archlab.frozen import replace
+from archlab.frozen import Frozen, replace
+from archlab.hardware import Hardware
 from archlab.request import Request
 from archlab.workload import few_contexts
+
+if TYPE_CHECKING:
+    from archlab.cost.roofline import Bound
 
 Figures = Mapping[str, Any]
 SIDES = ("before", "after")
 
 TABLES = {
-    "parameters": ("Parameters", "parameters", ("params",)),
-    "memory": ("Memory", "B", ("weight_bytes", "kv_")),
-    "flops": ("FLOPs per token", "FLOP/token", ("flops_",)),
+    "parameters": ("Parameters", "parameters", "exact", ("params",)),
+    "memory": ("Memory", "B", "exact", ("weight_bytes", "kv_")),
+    "flops": ("FLOPs per token", "FLOP/token", "exact", ("flops_",)),
+    "bound": ("Bound", "tok/s", "bound", ("bound_",)),
 }
-"""Each table's title, its unit, and what the names of its figures begin with."""
+"""Each table's title, its unit, its kind, and what the names of its figures begin with."""
+
+
+class Side(Frozen):
+    """One of the two: a request, the device that bounds it, if any, and the contexts that both are costed at."""
+
+    name: str
+    asked: Request
+    device: Hardware | None
+    contexts: tuple[int, ...]
+
+    @functools.cached_property
+    def bounds(self) -> dict[str, Bound]:
+        """What the device bounds, by name; nothing where there is none."""
+        if self.device is None:
+            return {}
+        from archlab.paper.bounds import bounds  # for a device only
+
+        return bounds(self.asked, self.device, self.contexts)
+
+    @functools.cached_property
+    def figures(self) -> dict[str, Any]:
+        """Every figure by name; None where it is not known."""
+        return figures(self.asked, self.contexts) | {name: found.tok_s for name, found in self.bounds.items()}
 
 
 def document(before: Request, after: Request, names: Sequence[str]) -> Document:
-    """What changes. names: what to call the two. Raises RequestError for a context that one of them cannot place."""
-    sides = (before, after)
-    asked = next((side.workload.contexts for side in sides if side.workload.contexts), None)
-    contexts = asked or few_contexts(min((before.spec, after.spec), key=lambda spec: spec.context))
-    for side in sides:
-        side.spec.check_length(max(contexts))
-    old, new = (figures(side, contexts) for side in sides)
+    """What changes. names: what to call the two. Raises RequestError for a context that one of them cannot place.
+
+    A device that only one of the two requests names bounds both.
+    """
+    both = (before, after)
+    said = next((asked.workload.contexts for asked in both if asked.workload.contexts), None)
+    contexts = tuple(said or few_contexts(min((before.spec, after.spec), key=lambda spec: spec.context)))
+    for asked in both:
+        asked.spec.check_length(max(contexts))
+    device = before.hardware or after.hardware
+    sides = [Side(name, asked, asked.hardware or device, contexts) for name, asked in zip(SIDES, both, strict=True)]
+    old, new = (side.figures for side in sides)
     tables = [_choices(before.spec, after.spec), *(_table(name, old, new) for name in TABLES)]
     return Document(
         command="diff",
         model=" -> ".join(names),
-        tables=[table for table in tables if table.rows],
+        tables=[_with_binds(table, sides) for table in tables if table.rows],
         verdict=_verdict(old, new, max(contexts)),
-        assumptions={**_workload(*sides), "contexts": list(contexts), "multiply-add": "2 FLOPs"},
-        notes=[f"{name}: {note}" for name, side in zip(names, sides, strict=True) for note in side.notes],
-        explanations=Later(lambda: [*_explained("before", before, contexts), *_explained("after", after, contexts)]),
+        assumptions={**_same(sides), "contexts": list(contexts), "multiply-add": "2 FLOPs"},
+        notes=[f"{name}: {note}" for name, asked in zip(names, both, strict=True) for note in asked.notes],
+        explanations=Later(lambda: [made for side in sides for made in _explained(side)]),
     )
 
 
-def _workload(before: Request, after: Request) -> dict[str, Any]:
+def _same(sides: Sequence[Side]) -> dict[str, Any]:
     """What both are costed at; of what differs, both."""
-    of = {"batch": "batch", "dtype": "weight_dtype", "kv_dtype": "cache_dtype"}
-    sides = {name: (getattr(before.workload, key), getattr(after.workload, key)) for name, key in of.items()}
-    return {name: one if one == other else f"{one} -> {other}" for name, (one, other) in sides.items()}
+    one, other = (_costed_at(side) for side in sides)
+    return {name: value if value == other[name] else f"{value} -> {other[name]}" for name, value in one.items()}
+
+
+def _costed_at(side: Side) -> dict[str, Any]:
+    workload = side.asked.workload
+    device = {} if side.device is None else {"hardware": side.device.name}
+    return {"batch": workload.batch, "dtype": workload.weight_dtype, "kv_dtype": workload.cache_dtype, **device}
 
 
 # --- the figures ------------------------------------------------------------------------------------------------------
@@ -60,7 +99,7 @@ def _workload(before: Request, after: Request) -> dict[str, Any]:
 DENSE = "params.ffn.dense"
 
 
-def figures(asked: Request, contexts: Sequence[int]) -> dict[str, float]:
+def figures(asked: Request, contexts: Sequence[int]) -> dict[str, Any]:
     """The exact figures by name, the FLOPs at each context; of its layers only their sums."""
     exact = exact_figures(asked.spec, replace(asked.workload, contexts=tuple(contexts)))
     kept = {name: figure.value or 0 for name, figure in exact.items() if _is_kept(name)}
@@ -86,15 +125,21 @@ def _flops(spec: DecoderSpec, contexts: Sequence[int]) -> dict[str, Any]:
     return found
 
 
-def _explained(side: str, asked: Request, contexts: Sequence[int]) -> Iterator[Explanation]:
-    made = explain(asked.spec, replace(asked.workload, contexts=tuple(contexts)))
-    for name in figures(asked, contexts):
-        if not name.startswith("flops_"):
-            yield replace(made.get(name, made["params.ffn"]), figure=name, model=side)
+def _explained(side: Side) -> Iterator[Explanation]:
+    spec, workload = side.asked.spec, replace(side.asked.workload, contexts=side.contexts)
+    made = explain(spec, workload)
+    for name in side.figures:
+        if not name.startswith(("flops_", "bound_")):
+            yield replace(made.get(name, made["params.ffn"]), figure=name, model=side.name)
     how = "matmul FLOPs, 2 a multiply-add; an embedding lookup is 0"
-    for name, form in _flops(symbolic(asked.spec), contexts).items():
+    for name, form in _flops(symbolic(spec), side.contexts).items():
         counted = next((pairs for kind, pairs in PAIRS.items() if kind in name), "the last token of its context")
-        yield replace(explanation(name, form, "exact", how, counted), model=side)
+        yield replace(explanation(name, form, "exact", how, counted), model=side.name)
+    if side.device is not None:
+        from archlab.paper.bounds import explained
+
+        for name, found in side.bounds.items():
+            yield replace(explained(name, found, side.device), model=side.name)
 
 
 # --- the tables -------------------------------------------------------------------------------------------------------
@@ -132,14 +177,28 @@ def _layer_options(model: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _table(name: str, old: Figures, new: Figures) -> Table:
     """The figures that change, and how many there are that do not."""
-    title, unit, begin = TABLES[name]
+    title, unit, kind, begin = TABLES[name]
     names = [figure for figure in dict.fromkeys([*old, *new]) if figure.startswith(begin)]
     rows = [_row(figure, old, new) for figure in names if _tells(figure, old, new)]
     shown = [row for row in rows if row["change"] != 0]
     if len(shown) < len(rows):
         shown.append({"figure": f"{len(rows) - len(shown)} without change", "change": 0, "percent": 0})
-    columns = [Column(side, unit, "exact") for side in (*SIDES, "change")]
-    return Table(name, title, [Column("figure"), *columns, Column("percent", "%", "exact", "change / before")], shown)
+    columns = [Column(side, unit, kind) for side in (*SIDES, "change")]
+    return Table(name, title, [Column("figure"), *columns, Column("percent", "%", kind, "change / before")], shown)
+
+
+def _with_binds(table: Table, sides: Sequence[Side]) -> Table:
+    """Of bounds, the ceiling that is reached first as well."""
+    if table.name != "bound":
+        return table
+    rows = [{**row, "binds": _binds(row["figure"], sides)} for row in table.rows]
+    return replace(table, rows=rows, columns=[*table.columns, Column("binds")], about="no prediction")
+
+
+def _binds(figure: str, sides: Sequence[Side]) -> str | None:
+    """`memory`, or `memory -> compute`."""
+    found = [side.bounds[figure].binds or "-" for side in sides if figure in side.bounds]
+    return " -> ".join(dict.fromkeys(found)) or None
 
 
 def _tells(figure: str, old: Figures, new: Figures) -> bool:
@@ -170,8 +229,10 @@ def _verdict(old: Figures, new: Figures, context: int) -> str:
         "weight_bytes": "weights" if old["params"] == new["params"] else "",
         "params_active": "active parameters" if _is_sparse(old) or _is_sparse(new) else "",
         f"flops_decode_per_token.{context}": f"decode FLOPs at {context:,}",
+        f"bound_decode_tok_s.{context}": f"decode bound at {context:,}",
     }
-    changed = [name for name in said if name in old and name in new and old[name] != new[name] and said[name]]
+    both = [name for name, text in said.items() if text and old.get(name) and new.get(name)]
+    changed = [name for name in both if old[name] != new[name]]
     return ", ".join(f"{said[name]} {_change(old[name], new[name])}" for name in changed) or NOTHING
 
 

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from archlab.components.attention.spec import CACHES, CachedTensor, LatentAttention
+from archlab.components.attention.base import CachedTensor
+from archlab.components.attention.latent import CACHES, LatentAttention
 from archlab.components.locality import Locality
 from archlab.cost.figures import show_indices
 from archlab.cost.kv import ENGINES, LLAMA_CPP_PAD, PAGED, Engine, KVCacheCost, LayerCache, heads_per_device, kv_cache

@@ -102,7 +102,12 @@ def _cell(value: Any, column: Column) -> Cell:
 
 
 def number_text(value: float | int, column: Column) -> str:
-    """Every digit of an exact figure below a GiB, or 10^18 FLOPs; a short form beyond; four digits of any other."""
+    """Every digit of an exact figure below a GiB, or 10^18 FLOPs; a short form beyond; four digits of any other.
+
+    Shares to a tenth of a per cent.
+    """
+    if column.unit == "%":
+        return f"{value:.1f}"
     if column.unit == "B" and (abs(value) >= 2**30 or column.kind != "exact"):
         return show_bytes(value)
     if column.unit == "FLOP" and abs(value) >= 1e18:

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from archlab.bench import run as bench
+from archlab.bench.device import Cpu
 from archlab.bench.phases import PHASES, Run
 from archlab.cost.kv import kv_cache
-from archlab.cost.memory import inference_memory, training_memory
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import RequestError
 from archlab.record import Figure
@@ -101,8 +101,8 @@ def test_nothing_is_built_where_inference_does_not_fit(
 
 
 def test_training_alone_may_not_fit(spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any) -> None:
-    memory = training_memory(spec, workload).total - 1
-    assert memory > inference_memory(spec, workload).total
+    memory = bench.memory_of("train", spec, workload, Cpu()) - 1
+    assert memory > bench.memory_of("prefill", spec, workload, Cpu())
     figures, _ = bench.run(spec, workload, options, pretend(memory=memory))
     status = {phase: figures[f"{phase}_tok_s"].status for phase in PHASES}
     assert status == {"prefill": "ok", "decode": "ok", "train": "too_large"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = [("flops", "gpt2"), ("diff", "gqa", "mha"), ("diff", "gqa", "model/attention=mqa")]
+COMMANDS = [("flops", "gpt2"), ("diff", "gqa", "mha"), ("diff", "gqa", "model/attention=mqa", "hardware=h200")]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -47,6 +47,8 @@ def test_diff_of_a_run_folder_and_a_yaml(shell):
         (("flops", "gqa", "--batch", "0"), "workload.batch: 0 must be >= 1"),
         (("flops", "gpt-2"), "did you mean gpt2?"),
         (("flops", "gqa", "--format", "xml"), "valid: table, json, csv, md"),
+        (("flops", "gqa", "hardware=h10-sxm"), "did you mean h100-sxm?"),
+        (("diff", "gqa", "mha", "hardware=h10-sxm"), "did you mean h100-sxm?"),
         (("diff", "gqa"), "name two models, or one and what to change"),
         (("diff", "gqa", "mha", "mqa"), "3 models"),
         (("diff", "gqa", "mha", "--context", "1k,x"), "is not a number of tokens"),

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import archlab
-from archlab.components.attention.spec import CachedTensor, GroupedAttention
+from archlab.components.attention.base import CachedTensor
+from archlab.components.attention.spec import GroupedAttention
 from archlab.components.locality import Locality
 from archlab.cost.kv import Engine, check_tp, kv_cache, valid_tp
 from archlab.decoder.resolve import resolve

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from strategies import CONTEXT, specs
 from worked import evaluate
 
 from archlab.compose import request
@@ -12,9 +14,11 @@ from archlab.cost.figures import exact_figures
 from archlab.cost.flops import flops
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import parameters
+from archlab.decoder.spec import DecoderSpec
 from archlab.document import Document
 from archlab.errors import RequestError
 from archlab.frozen import replace
+from archlab.hardware import Hardware, hardware
 from archlab.paper.diff import document
 from archlab.request import Request
 from archlab.sources import pair
@@ -112,6 +116,78 @@ def test_both_sides_of_each_figure_are_explained(words: tuple[str, ...]) -> None
     as_json = made.as_dict()["explanations"]
     assert as_json["before"].keys() >= {"params", "weight_bytes", "kv_bytes.50"}
     assert as_json.keys() == {"before", "after"}
+
+
+@settings(max_examples=60)
+@given(specs(), specs())
+def test_any_two_compositions(one: DecoderSpec, other: DecoderSpec) -> None:
+    """Whatever is put side by side: each row is a difference, each side's explanation comes to it."""
+    asked = request("gqa", (), contexts=[3, CONTEXT])
+    sides = [replace(asked, spec=spec) for spec in (one, other)]
+    made = document(*sides, names=["one", "the other"])
+    explained = {(item.model, item.figure): item.worked for item in made.explanations}
+    for table in made.tables:
+        for row in table.rows if table.name != "choices" else ():
+            if row.get("change"):
+                assert row["change"] == row["after"] - row["before"]
+            for side in ("before", "after"):
+                if row.get(side):
+                    arithmetic, _, result = explained[side, row["figure"]].rpartition(" = ")
+                    assert float(evaluate(arithmetic or result)) == pytest.approx(row[side], rel=1e-12)
+
+
+def on(device: str, *words: str, **workload: Any) -> Document:
+    """A diff of models on one device."""
+    before, after = (replace(side, hardware=hardware(device)) for side in sides(*words, **workload))
+    return document(before, after, ["one", "the other"])
+
+
+def test_a_device_bounds_both_sides() -> None:
+    """Decoding 2,048 tokens of Llama 3 8B in bf16 on an H200: its weights but for the embedding, and its cache."""
+    made = on("h200", "llama-3-8b", "model/attention=mha", contexts=[2048])
+    weights, grown = 2 * (8_030_261_248 - 128_256 * 4096 + 4096), 805_306_368
+    cache = 131_072 * 2048
+    shown = rows(made)["bound_decode_tok_s.2048"]
+    assert shown["before"] == pytest.approx(4.8e12 / (weights + cache))
+    assert shown["after"] == pytest.approx(4.8e12 / (weights + 2 * grown + 4 * cache))
+    assert shown["binds"] == "memory"
+    assert rows(made)["bound_prefill_tok_s.2048"]["binds"] == "compute"
+    assert made.assumptions["hardware"] == hardware("h200").name
+    assert "decode bound at 2,048 -" in made.verdict
+
+
+def test_each_side_may_have_a_device_of_its_own() -> None:
+    before, after = sides("gqa", "gqa")
+    two = (replace(before, hardware=hardware("h100-sxm")), replace(after, hardware=hardware("h200")))
+    made = document(*two, names=["one", "the other"])
+    changed = rows(made)["bound_decode_tok_s.4096"]
+    assert changed["percent"] == pytest.approx(100 * (4.8 / 3.35 - 1), abs=0.1)
+    assert made.assumptions["hardware"] == f"{hardware('h100-sxm').name} -> {hardware('h200').name}"
+    shared = document(before, two[1], ["one", "the other"])
+    assert shared.verdict == "nothing that is costed changes"
+
+
+@pytest.mark.parametrize("words", PAIRS, ids=" ".join)
+def test_bounds_are_explained(words: tuple[str, ...]) -> None:
+    made = on("a100-sxm-80gb", *words, contexts=[50, 1000])
+    explained = {(item.model, item.figure): item.worked for item in made.explanations}
+    table = next(table for table in made.tables if table.name == "bound")
+    shown = [row for row in table.rows if not row["figure"].endswith("without change")]
+    assert shown
+    for row in shown:
+        for side in ("before", "after"):
+            if row[side] is not None:
+                arithmetic = explained[side, row["figure"]].rpartition(" = ")[0]
+                assert float(evaluate(arithmetic)) == pytest.approx(row[side], rel=1e-9)
+
+
+def test_a_device_of_which_nothing_is_known_bounds_nothing() -> None:
+    bare = Hardware("a device")
+    before, after = (replace(side, hardware=bare) for side in sides("gqa", "model/attention=mha"))
+    made = document(before, after, ["one", "the other"])
+    assert "bound" not in [table.name for table in made.tables]
+    worked = {item.figure: item.worked for item in made.explanations}
+    assert worked["bound_decode_tok_s.4096"] == "no ceiling is known"
 
 
 def test_one_model_and_what_changes_is_two_models() -> None:

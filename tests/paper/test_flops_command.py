@@ -5,18 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from strategies import CONTEXT, specs
 from worked import BARE, evaluate
 
 import archlab
 from archlab.compose import request
 from archlab.cost.figures import exact_figures
+from archlab.cost.roofline import Passes, Setting, bound
+from archlab.decoder.spec import DecoderSpec
 from archlab.document import Document
 from archlab.errors import RequestError
+from archlab.frozen import replace
+from archlab.hardware import hardware
 from archlab.paper.flops import document
 
 
-def answer(preset: str, *overrides: str, trained_on: int | None = None, **workload: Any) -> Document:
-    return document(request(preset, overrides, **workload), trained_on)
+def answer(
+    preset: str, *overrides: str, trained_on: int | None = None, device: str | None = None, **workload: Any
+) -> Document:
+    asked = request(preset, overrides, **workload)
+    return document(asked if device is None else replace(asked, hardware=hardware(device)), trained_on)
 
 
 def rows(made: Document, table: str) -> dict[Any, dict[str, Any]]:
@@ -70,6 +79,32 @@ def test_total_training_flops() -> None:
     assert f"{full:.4g} FLOPs in all" in made.verdict
 
 
+def test_h01_an_mfu_is_a_rate_over_that_at_the_peak() -> None:
+    """100 sequences in 0.755 s on an A100: 37.14 %, 34.7 % of the causal work, by PaLM's count 37.35 %."""
+    conventions = rows(answer("gpt2", *BARE, prompt=1024, device="a100-sxm-40gb"), "conventions")
+    mfu = {name: 100 * (100 * 1024 / 0.755) / row["peak_tok_s"] for name, row in conventions.items()}
+    assert round(mfu["full"], 2) == 37.14
+    assert round(mfu["causal"], 1) == 34.7
+    assert mfu["palm"] == pytest.approx(37.14 * 1.0057, abs=0.01)
+
+
+def test_days_of_a_device() -> None:
+    made = answer("llama-3.1-8b", prompt=8192, trained_on=15 * 10**12, device="h100-sxm")
+    conventions = rows(made, "conventions")
+    assert conventions["6n"]["device_days"] == pytest.approx(6 * 8_030_261_248 * 15e12 / 989.4e12 / 86_400)
+    asked = request("llama-3.1-8b", (), prompt=8192)
+    trained = bound(Passes(asked.spec, Setting()).train(1, 8192), hardware("h100-sxm"))
+    assert conventions["causal"]["peak_tok_s"] == pytest.approx(trained.tok_s)
+    assert "at least 9,032 days of one" in made.verdict
+    assert made.assumptions["peak"] == "989.4 TFLOP/s, dense bf16"
+
+
+def test_no_time_where_the_peak_is_not_known() -> None:
+    made = answer("gqa", "workload.dtype=fp64", trained_on=10**9, device="rtx-4090")
+    assert "device_days" not in rows(made, "conventions")["full"]
+    assert any("no dense fp64 peak" in note for note in made.notes)
+
+
 def test_a_batch_multiplies_the_total_and_not_the_token() -> None:
     parts = rows(answer("gqa", batch=4, prompt=100), "prefill")
     assert parts["total of 4 sequences"]["full"] == 4 * parts["total"]["full"]
@@ -90,20 +125,31 @@ def shown(made: Document) -> dict[str, float]:
     for context, row in rows(made, "decode").items() if "decode" in made.as_dict()["tables"] else ():
         found |= {f"decode.{context}.{name}".removesuffix(".total"): value for name, value in list(row.items())[1:]}
     for name, row in rows(made, "conventions").items():
-        found |= {f"{kind}.{name}": row[kind] for kind in ("forward", "trained", "sequence", "training")}
+        kinds = ("forward", "trained", "sequence", "training", "peak_tok_s", "device_days")
+        found |= {f"{kind}.{name}": row[kind] for kind in kinds if kind in row}
     for context, row in rows(made, "attention").items():
         found |= {f"{name}.{context}": value for name, value in list(row.items())[1:]}
     return found
 
 
-@pytest.mark.parametrize(("preset", "overrides"), CASES)
-def test_every_figure_is_explained_and_comes_out_so(preset: str, overrides: tuple[str, ...]) -> None:
-    made = answer(preset, *overrides, prompt=300, trained_on=10**9)
+def check_explained(made: Document) -> None:
     worked = {}
     for item in made.explanations:
         arithmetic, _, result = item.worked.rpartition(" = ")
         worked[item.figure] = float(evaluate(arithmetic or result))
     assert worked == pytest.approx(shown(made), rel=1e-12)
+
+
+@pytest.mark.parametrize(("preset", "overrides"), CASES)
+def test_every_figure_is_explained_and_comes_out_so(preset: str, overrides: tuple[str, ...]) -> None:
+    check_explained(answer(preset, *overrides, prompt=300, trained_on=10**9))
+    check_explained(answer(preset, *overrides, prompt=300, trained_on=10**9, device="h200"))
+
+
+@settings(max_examples=60)
+@given(specs())
+def test_every_figure_of_any_composition(spec: DecoderSpec) -> None:
+    check_explained(document(replace(request("gqa", (), prompt=CONTEXT - 3), spec=spec), 10**9))
 
 
 def test_a_prompt_costs_here_what_it_costs_everywhere() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from archlab.components.attention import spec as specs
 from archlab.components.attention.attend import attend, backend_used
+from archlab.components.attention.latent import LatentAttention as LatentSpec
 from archlab.components.dropout.spec import Dropout
 from archlab.components.linear import Linear
 from archlab.components.norm.module import make_norm
@@ -29,12 +32,14 @@ class Step:
     """One forward pass as one layer's attention sees it.
 
     rotation: turns queries and keys. mask: bool [n, m], True where visible, or a number [h, n, m] added to the scores,
-    -inf where not visible; None means causal. memory: the KV cache.
+    -inf where not visible; None means causal. memory: the KV cache. recompute: whether the backward pass works out the
+    scores again from queries, keys and values.
     """
 
     rotation: Rotation | None = None
     mask: Tensor | None = None
     memory: Memory | None = None
+    recompute: bool = False
 
 
 class Attending(nn.Module):
@@ -55,10 +60,8 @@ class Attending(nn.Module):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, step: Step, scale: float, sinks: Tensor | None = None) -> Tensor:
         """[B, h, n, hv]: see `archlab.components.attention.attend`."""
-        return attend(
-            q,
-            k,
-            v,
+        weighted = functools.partial(
+            attend,
             scale=scale,
             mask=step.mask,
             causal=step.mask is None,
@@ -67,6 +70,7 @@ class Attending(nn.Module):
             dropout_p=self.attention_dropout if self.training else 0.0,
             backend=self.backend,
         )
+        return checkpoint(weighted, q, k, v, use_reentrant=False) if step.recompute else weighted(q, k, v)
 
     def finish(self, y: Tensor) -> Tensor:
         """[B, h, n, hv] -> [B, n, d_model]: the heads side by side, through the output projection."""
@@ -122,7 +126,7 @@ class SelfAttention(Attending):
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
 
-@implements(specs.LatentAttention)
+@implements(LatentSpec)
 class LatentAttention(Attending):
     """Multi-head latent attention: expanded over the tokens of one pass, absorbed after cached ones. DeepSeek-AI 2024.
 
@@ -134,7 +138,7 @@ class LatentAttention(Attending):
     q_norm: nn.Module
     q_up: nn.Linear
 
-    def __init__(self, spec: specs.LatentAttention, dropout: Dropout) -> None:
+    def __init__(self, spec: LatentSpec, dropout: Dropout) -> None:
         super().__init__(spec.backend, None, dropout)
         self.spec = spec
         if spec.q_rank is None:

@@ -16,10 +16,15 @@ f is attention, then FFN; r is `residual_scale`, b is `branch_scale`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from archlab.components.tape import Activation, Tape
 from archlab.options import Spec, inherited, option
 from archlab.registry import register
+
+Part = Callable[[Activation], Activation]
+"""A norm, the attention or the FFN of one layer, on a tape."""
 
 
 class Block(Spec):
@@ -47,9 +52,18 @@ class Block(Spec):
     def norm_names(self) -> tuple[str, ...]:
         return ("attention_norm", "ffn_norm")
 
+    def on_tape(self, tape: Tape, x: Activation, norm: Part, attention: Part, ffn: Part) -> Activation:
+        """The layer's output for x."""
+        raise NotImplementedError
+
 
 class PreNorm(Block):
     """x <- r x + b f(norm(x)). Xiong et al. 2020, fig. 1b."""
+
+    def on_tape(self, tape: Tape, x: Activation, norm: Part, attention: Part, ffn: Part) -> Activation:
+        for branch in (attention, ffn):
+            x = tape.like(branch(norm(x)))
+        return x
 
 
 class PostNorm(Block):
@@ -60,6 +74,11 @@ class PostNorm(Block):
         values.setdefault("final_norm", False)
         super().derive(values)
 
+    def on_tape(self, tape: Tape, x: Activation, norm: Part, attention: Part, ffn: Part) -> Activation:
+        for branch in (attention, ffn):
+            x = norm(tape.like(branch(x)))
+        return x
+
 
 class Sandwich(Block):
     """x <- r x + b norm(f(norm(x))). Ding et al. 2021 (CogView), section 2.4."""
@@ -68,6 +87,11 @@ class Sandwich(Block):
     def norm_names(self) -> tuple[str, ...]:
         return ("attention_norm", "attention_post_norm", "ffn_norm", "ffn_post_norm")
 
+    def on_tape(self, tape: Tape, x: Activation, norm: Part, attention: Part, ffn: Part) -> Activation:
+        for branch in (attention, ffn):
+            x = tape.like(norm(branch(norm(x))))
+        return x
+
 
 class ResPostNorm(Block):
     """x <- r x + b norm(f(x)). Liu et al. 2021 (Swin V2), section 3.2; OLMo 2 (Walsh et al. 2024, section 3.2)."""
@@ -75,6 +99,11 @@ class ResPostNorm(Block):
     @property
     def norm_names(self) -> tuple[str, ...]:
         return ("attention_post_norm", "ffn_post_norm")
+
+    def on_tape(self, tape: Tape, x: Activation, norm: Part, attention: Part, ffn: Part) -> Activation:
+        for branch in (attention, ffn):
+            x = tape.like(norm(branch(x)))
+        return x
 
 
 class Parallel(Block):
@@ -85,6 +114,12 @@ class Parallel(Block):
     @property
     def norm_names(self) -> tuple[str, ...]:
         return ("attention_norm", "ffn_norm")[: self.n_norms]
+
+    def on_tape(self, tape: Tape, x: Activation, norm: Part, attention: Part, ffn: Part) -> Activation:
+        normed = norm(x)
+        branches = tape.like(attention(normed))
+        ffn(normed if self.n_norms == 1 else norm(x))
+        return tape.like(branches)
 
 
 register("block", "pre_norm", PreNorm, summary="norm before each sub-layer", formula="2 norms a layer + final")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
+from archlab.frozen import replace
 from archlab.options import Spec, option
 from archlab.registry import register
 
@@ -34,6 +35,11 @@ class Dropout(Spec):
     def places(cls) -> tuple[str, ...]:
         """Where this placement drops."""
         return PLACES
+
+    @property
+    def off(self) -> Self:
+        """As it is outside training."""
+        return replace(self, **dict.fromkeys(PLACES, 0.0))
 
 
 class ClassicDropout(Dropout):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, Self
 
+from archlab.components.tape import INDEX, Activation, Tape
 from archlab.errors import ConfigError
-from archlab.frozen import replace
+from archlab.frozen import replace, values_of
 from archlab.options import Spec, inherited, option, part
 from archlab.registry import register
 
@@ -23,6 +24,16 @@ def width_by_rule(rule: str, d_model: int, multiple: int) -> int:
         return 4 * d_model
     width = 8 * d_model // 3 if rule == "8/3" else math.ceil(math.pi * d_model)
     return -(-width // multiple) * multiple
+
+
+def activated(activation: str, tape: Tape, x: Activation) -> Activation:
+    """The activation of x: ReLU keeps its output, the others their input, and BLOOM's GELU each of its factors."""
+    if activation == "gelu_bloom":
+        tape.keep("ffn", x, *(tape.like(x) for _ in range(6)))
+        return tape.like(x)
+    y = tape.like(x)
+    tape.keep("ffn", y if activation in ("relu", "relu2") else x)
+    return tape.like(y) if activation == "relu2" else y
 
 
 class FFN(Spec):
@@ -43,6 +54,11 @@ class FFN(Spec):
         """All of its parameters."""
         return sum(self.params().values())
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """Widths of middles by their option: what several devices can share."""
+        raise NotImplementedError
+
     def detail(self) -> dict[str, int]:
         """Parameters by role: `dense`, or `router`, `routed_experts` and `shared_experts`."""
         raise NotImplementedError
@@ -60,9 +76,12 @@ class FFN(Spec):
         """The same by the roles of `detail`."""
         return {"dense": self.flops(tokens)}
 
-    @property
-    def middle_elements(self) -> int:
-        """Elements a token that stand between the input and the output while it runs."""
+    def on_tape(self, tape: Tape, x: Activation, dropout: float) -> Activation:
+        """The output for x; dropout: its rate."""
+        raise NotImplementedError
+
+    def share(self, tp: int, ep: int) -> FFN:
+        """What one device computes: of each matrix one of `tp` shares, of routed experts one of `ep`."""
         raise NotImplementedError
 
 
@@ -110,16 +129,28 @@ class FeedForward(FFN):
     def fan_in(self) -> dict[str, int]:
         return {"up": self.d_model, "down": self.d_ff}
 
+    @property
+    def widths(self) -> dict[str, int]:
+        return {"d_ff": self.d_ff}
+
     def detail(self) -> dict[str, int]:
         return {"dense": self.n_params}
 
     def flops(self, tokens: int) -> int:
         return 2 * tokens * (self.n_up + 1) * self.d_model * self.d_ff
 
-    @property
-    def middle_elements(self) -> int:
-        """Up (and gate), the activation, and their product."""
-        return (self.n_up + 2) * self.d_ff
+    def on_tape(self, tape: Tape, x: Activation, dropout: float) -> Activation:
+        middle = self.middle(tape, tape.linear(x, self.n_up * self.d_ff))
+        return tape.dropout(tape.linear(middle, self.d_model, stream=True), dropout)
+
+    def share(self, tp: int, ep: int) -> Self:
+        return replace(self, d_ff=self.d_ff // tp, rule=None)
+
+    def middle(self, tape: Tape, projected: Activation) -> Activation:
+        """What the down projection reads, of the up projection's output (with the gate's, where there is one)."""
+        up = projected.view(self.d_ff)
+        y = activated(self.activation, tape, up)
+        return tape.product("ffn", y, up) if self.gated else y
 
 
 class ClampedFeedForward(FeedForward):
@@ -127,6 +158,12 @@ class ClampedFeedForward(FeedForward):
 
     limit: float = option(7.0, "the gate is clamped to at most this, up to +- this", gt=0)
     alpha: float = option(1.702, "sharpness of the gate's sigmoid; 1.702 makes it about GELU", gt=0)
+
+    def middle(self, tape: Tape, projected: Activation) -> Activation:
+        tape.keep("ffn", projected)
+        gate, up, opened = (tape.like(projected.view(self.d_ff)) for _ in range(3))
+        tape.keep("ffn", opened)
+        return tape.product("ffn", tape.product("ffn", gate, up), opened)
 
 
 class MixtureOfExperts(FFN):
@@ -187,6 +224,20 @@ class MixtureOfExperts(FFN):
             raise ConfigError(name, f"{value} is more than the {most} {what}", value=value)
 
     @property
+    def widths(self) -> dict[str, int]:
+        shared = {"shared_d_ff": self.shared_d_ff} if self.shared_d_ff else {}
+        return {"expert.d_ff": self.expert.d_ff} | shared
+
+    @property
+    def held(self) -> int:
+        """Routed experts that are here."""
+        return self.n_experts
+
+    def share(self, tp: int, ep: int) -> FFN:
+        divided = {"expert": self.expert.share(tp, ep), "n_shared": 0, "shared_d_ff": self.shared_d_ff // tp}
+        return MixtureShare(**values_of(self) | divided, here=self.held // ep)
+
+    @property
     def group_size(self) -> int:
         """Experts in a group."""
         return self.n_experts // self.n_groups
@@ -207,7 +258,7 @@ class MixtureOfExperts(FFN):
         """Parameters by tensor: of the router, of all experts, of the shared ones, and of their gate."""
         tensors = {"router": self.n_experts * self.d_model}
         tensors |= {"router_bias": self.n_experts} if self.router_bias else {}
-        tensors |= {f"experts.{name}": self.n_experts * count for name, count in self.expert.params().items()}
+        tensors |= {f"experts.{name}": self.held * count for name, count in self.expert.params().items()}
         if self.shared is not None:
             tensors |= {f"shared.{name}": count for name, count in self.shared.params().items()}
         return tensors | ({"shared.gate": self.d_model} if self.shared_gate else {})
@@ -242,12 +293,49 @@ class MixtureOfExperts(FFN):
             roles["shared_experts"] = self.shared.flops(tokens) + 2 * tokens * self.shared_gate * self.d_model
         return roles
 
+    def on_tape(self, tape: Tape, x: Activation, dropout: float) -> Activation:
+        y = self._routed(tape, x, self._weights(tape, x))
+        if self.shared is not None:
+            shared = self.shared.on_tape(tape, x, 0.0)
+            if self.shared_gate:
+                shared = tape.product("ffn", tape.like(tape.linear(x, 1, stream=True)), shared)
+            y = tape.like(y)
+        return tape.dropout(y, dropout)
+
+    def _weights(self, tape: Tape, x: Activation) -> Activation:
+        """The weights of a token's experts; the router scores in float32 or wider."""
+        wide = tape.cast(x, tape.wide)
+        tape.keep("ffn", wide)
+        if wide is not x:
+            tape.keep("ffn", tape.new(self.d_model, tape.wide, rows=self.n_experts))  # its weight, cast as well
+        scores = tape.new(self.n_experts, tape.wide, stream=True)
+        tape.keep("ffn", scores, tape.new(self.experts_per_token, INDEX, stream=True))
+        weights = tape.new(self.experts_per_token, tape.wide, stream=True)
+        if self.normalise:
+            tape.keep("ffn", weights, tape.new(1, tape.wide, stream=True))
+        return tape.like(weights)
+
+    def _routed(self, tape: Tape, x: Activation, weights: Activation) -> Activation:
+        """Tokens in the order of their experts, through these, back in their own order, weighted and added up."""
+        k = self.experts_per_token
+        tape.keep("ffn", tape.new(2 * k, INDEX))  # the order, and each one's token
+        sorted_ = tape.new(self.d_model, rows=tape.tokens * k)
+        middle = self.expert.middle(tape, tape.linear(sorted_, self.expert.n_up * self.expert.d_ff))
+        ordered = tape.linear(middle, self.d_model)
+        outputs = tape.like(ordered)
+        tape.keep("ffn", ordered, outputs, weights)
+        weighted = tape.like(outputs, tape.wide)
+        return tape.cast(tape.like(x, weighted.width), x.width)
+
+
+class MixtureShare(MixtureOfExperts):
+    """What one device of several has of a mixture: all of its router, some of its experts."""
+
+    here: int = inherited()
+
     @property
-    def middle_elements(self) -> int:
-        """Scores, the chosen experts with a copy of their input and output each, and the shared ones."""
-        chosen = self.experts_per_token * (self.expert.middle_elements + 4 * self.d_model)
-        shared = self.shared.middle_elements + 2 * self.d_model if self.shared is not None else 0
-        return 4 * self.n_experts + chosen + shared
+    def held(self) -> int:
+        return self.here
 
 
 register(

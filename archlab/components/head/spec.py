@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Self
+
+from archlab.components.tape import INDEX, Activation, Tape
+from archlab.frozen import replace
 from archlab.options import Spec, inherited, option
 from archlab.registry import register
 
@@ -34,6 +38,20 @@ class Head(Spec):
         """Matmul FLOPs over `tokens` positions, 2 a multiply-add, tied or not."""
         return 2 * tokens * self.d_model * self.width
 
+    def on_tape(self, tape: Tape, x: Activation) -> None:
+        """The outputs for x, and their loss in float32 or wider: cross entropy, which keeps the log-softmax."""
+        outputs = tape.cast(self.outputs(tape, x), tape.wide)
+        targets, total = tape.new(1, INDEX, x.rows), tape.new(1, tape.wide, rows=1)
+        tape.keep("loss", tape.like(outputs), targets, total)
+
+    def outputs(self, tape: Tape, x: Activation) -> Activation:
+        """[.., d_model] -> [.., width]."""
+        return tape.linear(x, self.width)
+
+    def share(self, tp: int) -> Self:
+        """What one of `tp` devices computes."""
+        return self
+
 
 class LanguageHead(Head):
     """Logits over the vocabulary. Press and Wolf 2017 for the tied weight."""
@@ -58,6 +76,17 @@ class LanguageHead(Head):
         weight = {} if self.tie else {"weight": self.d_model * self.vocab_size}
         return weight | ({"bias": self.vocab_size} if self.bias else {})
 
+    def outputs(self, tape: Tape, x: Activation) -> Activation:
+        logits = super().outputs(tape, x)
+        if self.logit_cap is None:
+            return logits
+        tape.keep("loss", logits := tape.like(logits))
+        return tape.like(logits)
+
+    def share(self, tp: int) -> Self:
+        """Each device has as many tokens, the vocabulary padded up to a multiple of `tp`."""
+        return replace(self, vocab_size=-(-self.vocab_size // tp))
+
 
 class TaskHead(Head):
     """One row of outputs a sequence, read off its last token."""
@@ -81,6 +110,11 @@ class RegressionHead(TaskHead):
     """Numbers read off the last token."""
 
     n_outputs: int = option(1, "numbers", ge=1)
+
+    def on_tape(self, tape: Tape, x: Activation) -> None:
+        """The outputs, and the squared error, which keeps them and what they should be."""
+        outputs = tape.cast(self.outputs(tape, x), tape.wide)
+        tape.keep("loss", outputs, tape.like(outputs))
 
 
 register(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from archlab.components.tape import Activation, Tape
 from archlab.errors import ConfigError
 from archlab.options import Spec, option
 from archlab.registry import register
@@ -15,6 +16,10 @@ class Norm(Spec):
     def params(self, width: int) -> dict[str, int]:
         """Parameters of one norm over `width` features, by tensor."""
         return {}
+
+    def on_tape(self, tape: Tape, x: Activation, groups: int = 1, by_group: bool = False) -> Activation:
+        """The norm of x, of each of `groups` equal parts of its features; by_group: these have weights of their own."""
+        return x
 
 
 class LayerNorm(Norm):
@@ -31,6 +36,16 @@ class LayerNorm(Norm):
     def params(self, width: int) -> dict[str, int]:
         return ({"weight": width} if self.weight else {}) | ({"bias": width} if self.bias else {})
 
+    def on_tape(self, tape: Tape, x: Activation, groups: int = 1, by_group: bool = False) -> Activation:
+        wide = tape.cast(x, tape.wide) if by_group else x
+        stats = tape.new(2 * groups, tape.wide if tape.cuda else wide.width, x.rows, x.buffer.stream)
+        tape.keep("norms", wide, stats)
+        y = tape.like(wide)
+        if by_group and self.weight:
+            tape.keep("norms", y)
+            y = tape.like(y)
+        return tape.cast(y, x.width)
+
 
 class RMSNorm(Norm):
     """gamma x / sqrt(mean(x^2) + eps). Zhang and Sennrich 2019, eq. 4."""
@@ -46,6 +61,20 @@ class RMSNorm(Norm):
 
     def params(self, width: int) -> dict[str, int]:
         return {"weight": width} if self.weight else {}
+
+    def on_tape(self, tape: Tape, x: Activation, groups: int = 1, by_group: bool = False) -> Activation:
+        outside = self.eps_place == "outside"
+        plain = not (by_group or self.unit_offset or outside)
+        fused = tape.cuda and plain  # one kernel, which keeps what it read
+        wide = x if fused else tape.cast(x, tape.wide)
+        tape.keep("norms", wide, tape.new(groups * (1 + outside), tape.wide, x.rows, x.buffer.stream))
+        y = tape.like(wide)
+        if self.weight and not fused:
+            tape.keep("norms", y)
+            y = tape.like(y)
+        if self.weight and not plain:  # the gain, in the dtype of the statistics
+            tape.keep("norms", tape.new(x.features if by_group else x.features // groups, tape.wide, rows=1))
+        return tape.cast(y, x.width)
 
 
 register(

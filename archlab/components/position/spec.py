@@ -8,9 +8,11 @@ bias    a number added to the scores, by head and distance (`alibi`, `t5`).
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Self
 
+from archlab.components.tape import INDEX, Activation, Tape
 from archlab.errors import ConfigError
+from archlab.frozen import replace
 from archlab.options import Spec, inherited, option
 from archlab.registry import register
 
@@ -43,6 +45,18 @@ class Position(Spec):
 
     def check_head(self, head_dim: int) -> None:
         """Raise ConfigError where a head of this size cannot be placed."""
+
+    def table_elements(self, rotary_dim: int, rows: int) -> int:
+        """Elements of its fixed tables of `rows` positions, float32 or wider, that turn so many features of a head."""
+        return 0
+
+    def mask_on_tape(self, tape: Tape) -> Activation:
+        """The mask of the layers that see as far as each other: a bool for each pair of positions."""
+        return tape.new(tape.length, 1, rows=tape.length)
+
+    def share(self, tp: int) -> Self:
+        """What one of `tp` devices computes, each with its heads."""
+        return self
 
 
 class Learned(Position):
@@ -81,6 +95,9 @@ class Sinusoidal(Position):
         """Radians a token, one a sine column: ceil(d_model / 2) of them."""
         return [self.base ** (-2 * i / self.d_model) for i in range((self.d_model + 1) // 2)]
 
+    def table_elements(self, rotary_dim: int, rows: int) -> int:
+        return rows * self.d_model
+
 
 class Alibi(Position):
     """Scores fall with distance, -slope a token, a slope a head. Press et al. 2022, section 3.
@@ -103,6 +120,15 @@ class Alibi(Position):
         between = [self.max_bias * i / (2 * below) for i in range(1, 2 * below, 2)]
         exponents = [self.max_bias * i / below for i in range(1, below + 1)] + between
         return [self.scale * 2.0**-exponent for exponent in exponents[: self.n_heads]]
+
+    def table_elements(self, rotary_dim: int, rows: int) -> int:
+        return self.n_heads
+
+    def mask_on_tape(self, tape: Tape) -> Activation:
+        return tape.new(tape.length, tape.wide, self.n_heads * tape.length)
+
+    def share(self, tp: int) -> Self:
+        return replace(self, n_heads=self.n_heads // tp)
 
 
 class T5Bias(Position):
@@ -127,6 +153,14 @@ class T5Bias(Position):
 
     def params(self) -> dict[str, int]:
         return {"weight": self.n_buckets * self.n_heads}
+
+    def mask_on_tape(self, tape: Tape) -> Activation:
+        buckets, hidden = (tape.new(tape.length, width, tape.length) for width in (INDEX, 1))
+        tape.keep("masks", buckets, hidden)
+        return tape.new(tape.length, rows=self.n_heads * tape.length)
+
+    def share(self, tp: int) -> Self:
+        return replace(self, n_heads=self.n_heads // tp)
 
 
 class Rope(Position):
@@ -163,6 +197,9 @@ class Rope(Position):
     def frequencies(self, rotary_dim: int, length: int) -> list[float]:
         """Radians a token of each of the rotary_dim/2 pairs, for a run of `length` tokens, in float64."""
         return [self.base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)]
+
+    def table_elements(self, rotary_dim: int, rows: int) -> int:
+        return rows * rotary_dim
 
     def amplitude(self) -> float:
         """What cos and sin are multiplied by; its square scales the scores."""

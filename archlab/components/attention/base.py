@@ -1,0 +1,127 @@
+"""What the model, its costs and its cache ask of an attention."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Self
+
+from archlab.components.attention import kept
+from archlab.components.dropout.spec import Dropout
+from archlab.components.locality import EVERYWHERE, Locality
+from archlab.components.norm.spec import Norm
+from archlab.components.position.spec import Position
+from archlab.components.tape import Activation, Tape
+from archlab.errors import ConfigError
+from archlab.frozen import Frozen
+from archlab.options import Spec, inherited, option
+
+
+class CachedTensor(Frozen):
+    """One tensor that a layer keeps a sequence: [heads, tokens, width]."""
+
+    name: str
+    heads: int
+    width: int
+
+    @property
+    def elements_per_token(self) -> int:
+        return self.heads * self.width
+
+
+class Attention(Spec):
+    """Base of the attentions: what the model, its costs and its cache ask of one."""
+
+    d_model: int = inherited()
+    norm: Norm = inherited()
+    n_heads: int = option(help="query heads", ge=1)
+
+    @property
+    def q_width(self) -> int:
+        """Query features, all heads together."""
+        raise NotImplementedError
+
+    @property
+    def kv_width(self) -> int:
+        """Key features, and value features, all heads together."""
+        raise NotImplementedError
+
+    @property
+    def rotary_width(self) -> int:
+        """Features of a head that a rotation is offered."""
+        raise NotImplementedError
+
+    @property
+    def locality(self) -> Locality:
+        """How far back a query sees."""
+        return EVERYWHERE
+
+    @property
+    def backend_used(self) -> str:
+        """What really runs: `sdpa` or `math`."""
+        raise NotImplementedError
+
+    def params(self) -> dict[str, int]:
+        """Parameters by tensor; those that end in `_norm` count under norms."""
+        raise NotImplementedError
+
+    def fan_in(self) -> dict[str, int]:
+        """Input features of each matrix among `params`, by tensor: what a row of it has."""
+        raise NotImplementedError
+
+    def flops(self, tokens: int, pairs: int) -> int:
+        """Matmul FLOPs of `tokens` positions and `pairs` (query, key) pairs in a prefill, 2 a multiply-add."""
+        raise NotImplementedError
+
+    def decode_flops(self, tokens: int, pairs: int) -> int:
+        """The same of tokens decoded one by one after others that are cached."""
+        return self.flops(tokens, pairs)
+
+    def cached(self) -> tuple[CachedTensor, ...]:
+        """What is kept of each token between decode steps."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def cached_once(self) -> tuple[CachedTensor, ...]:
+        """`cached`, worked out once."""
+        return self.cached()
+
+    @functools.cached_property
+    def n_params(self) -> int:
+        """All of its parameters."""
+        return sum(self.params().values())
+
+    @functools.cached_property
+    def n_norm_params(self) -> int:
+        """Those of its norms."""
+        return sum(count for tensor, count in self.params().items() if tensor.endswith("_norm"))
+
+    def on_tape(self, tape: Tape, x: Activation, dropout: Dropout, position: Position) -> Activation:
+        """The output for x, of a pass over all tokens of the sequences."""
+        masked = self.locality.kept(tape.length) < tape.length
+        turned = position.rotary_dim(self.rotary_width)
+        y = self.attended(tape, x, kept.Pass(dropout.attention, turned, masked, position.biases))
+        return tape.dropout(tape.linear(y, self.d_model, stream=True), dropout.residual)
+
+    def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
+        """What the output projection reads."""
+        raise NotImplementedError
+
+    def share(self, tp: int) -> Self:
+        """What one of `tp` devices computes, each with its heads; one KV head where there are fewer than devices."""
+        raise NotImplementedError
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors in rising order."""
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
+
+
+def even_share(values: dict[str, Any], name: str) -> int:
+    """d_model / n_heads, the rule of the option `name`. Raises ConfigError where it is not whole."""
+    heads, d_model = values["n_heads"], values["d_model"]
+    if d_model % heads:
+        problem = f"{heads} does not divide d_model = {d_model}; set {name}, or choose a divisor"
+        raise ConfigError("n_heads", problem, value=heads, valid=divisors(d_model))
+    share: int = d_model // heads
+    return share

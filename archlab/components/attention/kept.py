@@ -1,0 +1,149 @@
+"""Attention on a tape: the way through module.py and attend.py, with what each step keeps for the backward pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from archlab.components.tape import Activation, Tape
+from archlab.frozen import Frozen
+
+if TYPE_CHECKING:
+    from archlab.components.attention.latent import LatentAttention
+    from archlab.components.attention.spec import GroupedAttention
+
+
+class Pass(Frozen):
+    """What one layer is told of a pass over all its tokens, and the rate at which weights are dropped.
+
+    turned: features of a head that are rotated. masked: a window or chunk ends before the pass does. biased: the
+    position adds to the scores.
+    """
+
+    dropped: float
+    turned: int
+    masked: bool
+    biased: bool
+
+
+class Core(Frozen):
+    """What `attend` is given beside queries, keys and values, with qk and v features a head.
+
+    explicit: archlab's own softmax rather than torch's attention.
+    """
+
+    heads: int
+    kv_heads: int
+    qk: int
+    v: int
+    explicit: bool
+    capped: bool = False
+    sinks: bool = False
+
+
+def grouped(spec: GroupedAttention, tape: Tape, x: Activation, step: Pass) -> Activation:
+    """What the output projection of a GroupedAttention reads."""
+    q, k, v = _projected(spec, tape, x)
+    if spec.qk_norm == "full":
+        q, k = (spec.head_norm.on_tape(tape, t) for t in (q, k))
+    if spec.qkv_clip is not None:
+        tape.keep("attention", q, k, v)
+        q, k, v = (tape.like(t) for t in (q, k, v))
+    if spec.qk_norm in ("head", "per_head"):
+        own = spec.qk_norm == "per_head"
+        q, k = (spec.head_norm.on_tape(tape, t, n, own) for t, n in ((q, spec.n_heads), (k, spec.n_kv_heads)))
+    if step.turned:
+        q, k = (_turned(tape, t, n * step.turned) for t, n in ((q, spec.n_heads), (k, spec.n_kv_heads)))
+    explicit, width = spec.backend_used == "math", spec.head_dim
+    core = Core(spec.n_heads, spec.n_kv_heads, width, width, explicit, spec.logit_cap is not None, spec.sinks)
+    return attend(core, tape, q, k, v, step)
+
+
+def _projected(spec: GroupedAttention, tape: Tape, x: Activation) -> list[Activation]:
+    """Queries, keys and values: views of one tensor, unless their biases differ."""
+    widths = (spec.q_width, spec.kv_width, spec.kv_width)
+    if len({spec.q_bias, spec.k_bias, spec.v_bias}) == 1:
+        together = tape.linear(x, sum(widths))
+        return [together.view(width) for width in widths]
+    return [tape.linear(x, width) for width in widths]
+
+
+def _turned(tape: Tape, x: Activation, features: int) -> Activation:
+    """x with some features rotated, in the dtype of the tables, which are kept as they are."""
+    tape.new(features, tape.wide)
+    return tape.like(x)
+
+
+def latent(spec: LatentAttention, tape: Tape, x: Activation, step: Pass) -> Activation:
+    """What the output projection of a LatentAttention reads, keys and values expanded."""
+    if spec.q_rank is None:
+        q = tape.linear(x, spec.q_width)
+    else:
+        q = tape.linear(spec.latent_norm.on_tape(tape, tape.linear(x, spec.q_rank)), spec.q_width)
+    down = tape.linear(x, spec.kv_rank + spec.rope_dim)
+    spec.latent_norm.on_tape(tape, down.view(spec.kv_rank))
+    joined = tape.like(down)  # the normalised latent and the key that all heads share
+    if step.turned:
+        joined, q = _turned(tape, joined, step.turned), _turned(tape, q, spec.n_heads * step.turned)
+    up = tape.linear(joined, spec.n_heads * (spec.nope_dim + spec.v_dim))
+    k, v = tape.new(spec.q_width), up.view(spec.n_heads * spec.v_dim)
+    core = Core(spec.n_heads, spec.n_heads, spec.qk_dim, spec.v_dim, spec.backend_used == "math")
+    return attend(core, tape, q, k, v, step)
+
+
+def attend(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation, step: Pass) -> Activation:
+    """softmax(q k^T) v, the heads side by side as the output projection reads them."""
+    if tape.recompute == "selective":
+        tape.keep("attention", q, k, v)
+    elif _is_fused(core, tape, step):
+        y = tape.new(core.heads * core.v)
+        tape.keep("attention", q, k, v, y, tape.new(core.heads, tape.wide))
+        if step.masked:  # the bools as numbers
+            tape.keep("masks", tape.new(tape.length, rows=tape.length))
+        by_head = step.turned and core.heads > 1 and tape.length > 1  # it lies in memory as the queries do
+        return tape.like(y) if by_head else y
+    else:
+        tape.keep("attention", *_factors(core, tape, q, v))
+        _keep_scores(core, tape, step)
+    return tape.new(core.heads * core.v)
+
+
+def _is_fused(core: Core, tape: Tape, step: Pass) -> bool:
+    """Whether torch's attention runs a fused kernel, which never holds the scores.
+
+    The CPU's takes no dropout and no mask by head. CUDA's flash kernel takes 16 bits and no mask; its
+    memory-efficient one takes masks, but no heads that are shared (aten/src/ATen/native/transformers/cuda).
+    """
+    if core.explicit:
+        return False
+    by_head = step.biased or core.sinks
+    if not tape.cuda:
+        return core.qk == core.v and not step.dropped and not by_head
+    flash = tape.width == 2 and core.qk == core.v and not (step.masked or by_head)
+    return flash or (tape.width <= 4 and core.kv_heads == core.heads)
+
+
+def _factors(core: Core, tape: Tape, q: Activation, v: Activation) -> list[Activation]:
+    """The queries, keys and values of the explicit products: float32 or wider, copied by head.
+
+    torch's own attention reads a sink as one more key. A single head is not copied where nothing else changes it.
+    """
+    tokens = tape.length + (core.sinks and not core.explicit)
+    rows, as_is = tape.batch * core.heads, core.heads == 1 and tape.width == tape.wide
+    keys = tape.new(core.qk, tape.wide, rows * tokens)
+    queries = q if as_is and core.explicit else tape.new(core.qk, tape.wide, rows * tape.length)
+    own_values = as_is and not (core.explicit or core.sinks)
+    return [queries, keys, v if own_values else tape.new(core.v, tape.wide, rows * tokens)]
+
+
+def _keep_scores(core: Core, tape: Tape, step: Pass) -> None:
+    """What becomes of the scores [B, h, n, n], and of a sink's beside them."""
+    rows = tape.batch * core.heads * tape.length
+    scores = tape.new(tape.length, tape.wide, rows)
+    if core.capped:
+        tape.keep("scores", tape.like(scores))
+    if core.explicit and not step.biased:
+        tape.keep("masks", tape.new(tape.length, 1, tape.length))
+    weights = tape.new(tape.length + core.sinks, tape.wide, rows)
+    tape.keep("scores", weights)
+    read = weights.view(tape.length) if core.explicit else weights
+    tape.keep("scores", tape.dropout(read, step.dropped, "scores"))
