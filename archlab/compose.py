@@ -51,14 +51,14 @@ def request(
 
 def path_first(source: str) -> str | Path:
     """What `--from` means, which takes paths: the one of that name, else the preset."""
-    return Path(source) if _is_path(source) or Path(source).exists() else source
+    return Path(source) if is_path(source) or Path(source).exists() else source
 
 
 def shadowed(source: str | Path) -> list[str]:
     """A note, where a bare name is a preset's and a file's or folder's too: the preset is meant."""
     beside = Path(source)
     model = beside.is_file() or any((beside / name).exists() for name in (*RUN_FILES, "config.json"))
-    if isinstance(source, Path) or _is_path(source) or not model:
+    if isinstance(source, Path) or is_path(source) or not model:
         return []
     return [f"{source} is the preset of that name; ./{source} is here too: write ./{source} to read it"]
 
@@ -74,14 +74,14 @@ def _check_words(source: Any, overrides: Sequence[Any]) -> None:
 def base_config(source: str | Path) -> dict[str, Any]:
     """The composed config of a model source, for variants of it. Raises RequestError for one that interpolates."""
     _check_words(source, ())
-    if _is_path(source) and "${" in _preset_text(Path(source)):
+    if is_path(source) and "${" in _preset_text(Path(source)):
         raise RequestError(f"{source}: holds an interpolation (${{..}}), which a variant in Python would not follow")
     return composed(source, ())
 
 
 def composed(source: str | Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The config of a model source with overrides; Hydra is imported only where it is needed."""
-    if not overrides and not _is_path(source):
+    if not overrides and not is_path(source):
         return {"model": preset(str(source))}
     imported = imported_from(Path(source)) if not overrides else None
     if imported is not None:
@@ -126,19 +126,23 @@ def preset_users() -> dict[tuple[str, str], list[str]]:
 
 
 @contextlib.contextmanager
-def model_source(source: str | Path) -> Iterator[list[str]]:
-    """The overrides that make Hydra compose this model. A path is read as the file it is, never by its name."""
-    if not _is_path(source):
+def model_source(source: str | Path, **groups: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The overrides that make Hydra compose this model. A path is read as the file it is, never by its name.
+
+    groups: the settings of other config groups, to be composed with the model of a path.
+    """
+    if not is_path(source):
         presets.check_name(str(source))
         yield [f"model={source}"]
         return
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="archlab-") as folder:
-        (Path(folder) / "model").mkdir()
-        text = _preset_text(Path(source))
-        (Path(folder) / "model" / "from_path.yaml").write_text(text, encoding="utf-8")
-        yield [f"hydra.searchpath=[file://{folder}]", "model=from_path"]
+        texts = {"model": _preset_text(Path(source)), **{name: _dump(block) for name, block in groups.items()}}
+        for name, text in texts.items():
+            (Path(folder) / name).mkdir()
+            (Path(folder) / name / "from_path.yaml").write_text(text, encoding="utf-8")
+        yield [f"hydra.searchpath=[file://{folder}]", *(f"{name}=from_path" for name in texts)]
 
 
 def imported_from(path: Path) -> Imported | None:
@@ -148,7 +152,8 @@ def imported_from(path: Path) -> Imported | None:
     return find_import(path)
 
 
-def _is_path(source: str | Path) -> bool:
+def is_path(source: str | Path) -> bool:
+    """Whether a model source is a path, not the name of a preset."""
     text = str(source)
     if not text or "\0" in text:
         raise RequestError(f"no model named {text!r}; archlab models lists the presets")
@@ -192,7 +197,7 @@ def _read_yaml(text: str) -> Any:
         raise ValueError(_one_line(error)) from None
 
 
-def _dump(preset: dict[str, Any]) -> str:
+def _dump(preset: Mapping[str, Any]) -> str:
     return json.dumps(preset)  # JSON is YAML
 
 

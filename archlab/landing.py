@@ -5,39 +5,50 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from archlab import plan
 from archlab import record as records
 from archlab.frozen import Frozen
-from archlab.record import Record
 
-HYDRAS_OWN = ("multirun.yaml",)
-"""Files that Hydra writes into a sweep's folder before its first job."""
+BEFOREHAND = ("multirun.yaml", plan.FILE)
+"""Files that are written into a sweep's folder before its first job."""
 
 
 class Landing(Frozen):
     """The folder of a run or a sweep, as it was when the run began.
 
     made: this folder and those above it that were not there, deepest first. before: the records that were there, with
-    their time of change; a folder that is used again shows only what this run wrote.
+    their time of change; a folder that is used again shows only what this run wrote, unless a sweep goes on in it.
     """
 
     folder: Path
     multirun: bool
     made: tuple[Path, ...]
     before: dict[Path, int]
+    goes_on: bool = False
 
     @classmethod
-    def at(cls, folder: Path, multirun: bool) -> Landing:
+    def at(cls, folder: Path, multirun: bool, goes_on: bool = False) -> Landing:
         folder = folder.absolute()
         made = tuple(path for path in (folder, *folder.parents) if not path.exists())
         there = records.files(folder) if folder.is_dir() else []
-        return cls(folder, multirun, made, {file: file.stat().st_mtime_ns for file in there})
+        return cls(folder, multirun, made, {file: file.stat().st_mtime_ns for file in there}, goes_on)
 
-    def records(self) -> list[Record]:
-        """What this run wrote."""
+    def files(self) -> list[Path]:
+        """The records that this run wrote."""
         if not self.folder.is_dir():
             return []
         files = records.files(self.folder) if self.multirun else [self.folder / records.FILE]
-        return [records.load(file) for file in files if file.is_file() and self._is_new(file)]
+        return [file for file in files if file.is_file() and self._is_new(file)]
+
+    def planned(self) -> list[Path]:
+        """The records that the sweep in the folder has, those from before too."""
+        return [file for file in plan.files(self.folder) if file.is_file()]
+
+    def missing(self) -> int:
+        """How many points of the sweep have left no record."""
+        if not self.multirun or not (self.folder / plan.FILE).is_file():
+            return 0
+        return sum(not file.is_file() for file in plan.files(self.folder))
 
     def _is_new(self, file: Path) -> bool:
         return self.before.get(file) != file.stat().st_mtime_ns
@@ -47,7 +58,7 @@ class Landing(Frozen):
         if self.folder not in self.made or not self.folder.is_dir():
             return
         if not records.files(self.folder):
-            for name in HYDRAS_OWN:
+            for name in BEFOREHAND:
                 (self.folder / name).unlink(missing_ok=True)
         inner = sorted((path for path in self.folder.rglob("*") if path.is_dir()), reverse=True)
         for path in (*inner, *self.made):

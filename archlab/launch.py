@@ -16,19 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archlab.compose import hydra_errors, model_source, path_first
+from archlab import plan
+from archlab.compose import hydra_errors
 from archlab.errors import ArchlabError, RequestError
 from archlab.interrupt import noticed
 from archlab.landing import Landing
-from archlab.overrides import normalise, split, typed_keys
+from archlab.overrides import normalise, quoted, split, typed_keys
 from archlab.presets import conf_dir
-from archlab.record import Record
+from archlab.repeat import run_source
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-DEBUG = "ARCHLAB_DEBUG"
-"""The variable by which a point knows of --debug: it may run in another process."""
 
 log = logging.getLogger("archlab")
 _landings: list[Landing] = []
@@ -42,7 +41,8 @@ class FolderCallback:
         _landings.append(Landing.at(Path(config.hydra.run.dir), multirun=False))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        _landings.append(Landing.at(Path(config.hydra.sweep.dir), multirun=True))
+        goes_on = bool(config.hydra.sweeper.get("resume"))
+        _landings.append(Landing.at(Path(config.hydra.sweep.dir), multirun=True, goes_on=goes_on))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):
@@ -58,24 +58,37 @@ class Interrupted(ArchlabError):
 
 @dataclass
 class Outcome:
-    """What a launch left behind. interrupted: Ctrl-C ended it. problem: what ended it beside its records."""
+    """What a launch left behind. files: its records. missing: points of a sweep that have none.
 
-    records: list[Record]
+    interrupted: Ctrl-C ended it. problem: what ended it beside its records.
+    """
+
+    files: list[Path]
     folder: Path | None
     multirun: bool
+    missing: int = 0
     interrupted: bool = False
     problem: str | None = None
 
 
 def launch_from(source: str | None, arguments: Sequence[str], debug: bool = False) -> Outcome:
-    """`launch`, with the model that a path names, or, where there is no such path, a preset. Raises RequestError."""
+    """`launch` from the model or the run that a path or a preset names, where one is given. Raises RequestError."""
+    plan.ask(arguments, source)
     if source is None:
         return launch(arguments, debug=debug)
-    chosen = [word for word in arguments if word.startswith("model=")]
-    if chosen:
-        raise RequestError(f"--from {source} and {chosen[0]} both say which model; leave one out")
-    with model_source(path_first(source)) as extra:
+    with run_source(source, arguments) as extra:
         return launch(arguments, extra, debug)
+
+
+def go_on(folder: str) -> Outcome:
+    """Go on with the sweep in a folder, from where it was started. Raises RequestError."""
+    path = Path(folder).absolute()
+    asked = plan.read(path).asked
+    with contextlib.suppress(OSError):
+        os.chdir(asked.cwd)  # its arguments may name files from there
+    return launch_from(
+        asked.source, [*asked.arguments, f"hydra.sweep.dir={quoted(str(path))}", "hydra.sweeper.resume=true"]
+    )
 
 
 def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = False) -> Outcome:
@@ -107,14 +120,17 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = Fa
 def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     """What there is to show; an end without any record is raised instead."""
     landing = _landings[-1] if _landings else None
-    found = landing.records() if landing is not None else []
+    found = landing.files() if landing is not None else []
     if not found and interrupted:
         raise Interrupted("interrupted before anything was finished")
     if not found and problem is not None:
         raise problem
-    said = None if problem is None else f"{type(problem).__name__}: {problem}"
-    folder = landing.folder if landing is not None else None
-    return Outcome(found, folder, landing is not None and landing.multirun, interrupted, said)
+    if landing is None:
+        return Outcome([], None, False)
+    if landing.goes_on:
+        found = landing.planned()
+    said = str(problem) if isinstance(problem, ArchlabError) else f"{type(problem).__name__}: {problem}"
+    return Outcome(found, landing.folder, landing.multirun, landing.missing(), interrupted, said if problem else None)
 
 
 @contextlib.contextmanager
@@ -129,6 +145,10 @@ def _call_hydra(argv: Sequence[str], debug: bool) -> None:
     """Call Hydra's public main with `argv`; HYDRA_FULL_ERROR lets exceptions reach the caller."""
     import hydra
 
+    from archlab.multirun.plugins import register
+    from archlab.point import DEBUG
+
+    register()
     old_argv = sys.argv
     sys.argv = ["archlab build", *argv]
     try:
@@ -163,44 +183,46 @@ def run_job(config: DictConfig) -> float | tuple[float, ...]:
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from archlab.point import invalid_point, run_point
+    from archlab.point import objective, run_point, save
 
     hydra = HydraConfig.get()
     overrides = [override.removeprefix("++") for override in hydra.overrides.task]
     folder = Path(hydra.runtime.output_dir)
-    single = hydra.mode == RunMode.RUN
-    plain: dict[str, Any] = {}
+    if hydra.mode != RunMode.RUN:
+        return _run_of_sweep(config, overrides, folder, hydra.job.num)
     try:
-        plain = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-        with progress(single) as on_progress:
-            record = run_point(plain, overrides, typed_keys(overrides), on_progress, DEBUG in os.environ)
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+        with progress() as on_progress:
+            record = run_point(plain, overrides, typed_keys(overrides), on_progress)
     except RequestError as error:
-        if single:
-            _refused.append(error)
-            return math.nan
-        record = invalid_point(plain, overrides, error)
-    record.save(folder)
-    OmegaConf.save(OmegaConf.create(record.config), folder / "config.yaml")
-    if not single:
-        log.info("%s %s: %s%s", hydra.job.num, " ".join(overrides), record.status, _because(record))
-    return _objective(record)
+        _refused.append(error)
+        return math.nan
+    save(record, folder)
+    return objective(record)
 
 
-def _objective(record: Record) -> float | tuple[float, ...]:
-    """The figures that `objective` names; not a number where the record has none."""
-    found = [record.value(name) for name in record.config.get("objective") or ["params"]]
-    values = tuple(math.nan if value is None else float(value) for value in found)
-    return values[0] if len(values) == 1 else values
+def _run_of_sweep(config: DictConfig, overrides: Sequence[str], folder: Path, number: int) -> float | tuple[float, ...]:
+    from omegaconf import OmegaConf
 
+    from archlab.point import invalid_point, leave_record, objective, save
 
-def _because(record: Record) -> str:
-    return f" ({record.reason})" if record.reason else ""
+    try:
+        with hydra_errors():
+            plain: Any = OmegaConf.to_container(config, resolve=True)
+    except RequestError as error:  # an interpolation that leads nowhere
+        record = invalid_point({}, overrides, error)
+        save(record, folder)
+    else:
+        record = leave_record(plain, overrides, folder)
+    because = f" ({record.reason})" if record.reason else ""
+    log.info("%s %s: %s%s", number, " ".join(overrides), record.status, because)
+    return objective(record)
 
 
 @contextlib.contextmanager
-def progress(wanted: bool) -> Iterator[Any]:
+def progress() -> Iterator[Any]:
     """A progress bar on stderr while a single run is timed, on a terminal only."""
-    if not wanted or not sys.stderr.isatty():
+    if not sys.stderr.isatty():
         yield None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

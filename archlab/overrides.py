@@ -166,6 +166,11 @@ def _clip(text: str, width: int = 200) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
+def quoted(text: str) -> str:
+    """Text as a value that Hydra's parser reads back as it is."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
+
+
 def _is_group(key: str) -> bool:
     return "/" in key or (not key.startswith(".") and (presets.conf_dir() / key).is_dir())
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import math
+import os
 import platform
 import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import archlab
@@ -14,10 +17,15 @@ from archlab.bench.child import measure
 from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
-from archlab.record import Figure, Record
+from archlab.overrides import typed_keys
+from archlab.record import Figure, Record, write_atomically
 from archlab.request import Request, read_request
 from archlab.warmup import import_torch
 from archlab.worker import self_check
+from archlab.yaml_text import yaml_text
+
+DEBUG = "ARCHLAB_DEBUG"
+"""The variable by which a point knows of --debug, in whichever process it runs: a failure keeps its traceback."""
 
 Progress = Callable[[str, float], None]
 
@@ -27,12 +35,8 @@ def run_point(
     overrides: Sequence[str],
     typed: Collection[str],
     on_progress: Progress | None = None,
-    debug: bool = False,
 ) -> Record:
-    """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status.
-
-    debug: what failed unexpectedly leaves its traceback in the notes.
-    """
+    """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status."""
     request = read_request(config, typed)
     request.check_runs()
     config = request.config  # what a budget led to is what is run
@@ -42,14 +46,15 @@ def run_point(
     record.figures = request.figures()
     try:
         if request.bench.phases:
-            _time(record, {key: held for key, held in config.items() if key != "budget"}, request, on_progress)
+            timed = {key: held for key, held in config.items() if key != "budget"}
+            _time(record, timed, request, on_progress, [key for key in typed if not key.startswith("budget.")])
         else:
             _check(record, request)
     except RequestError:
         raise
     except Exception as error:
         record.status, record.reason = "failed", " ".join(f"{type(error).__name__}: {error}".split())
-        record.notes += [traceback.format_exc()] if debug else []
+        record.notes += [traceback.format_exc()] if DEBUG in os.environ else []
     return record
 
 
@@ -58,6 +63,42 @@ def invalid_point(config: Mapping[str, Any], overrides: Sequence[str], error: Re
     record = _blank(config, overrides)
     record.status, record.reason = "invalid", str(error)
     return record
+
+
+def measures(config: Mapping[str, Any]) -> bool:
+    """Whether a composed config has the clock run; where that cannot be told, it is taken to."""
+    bench = config.get("bench")
+    return not isinstance(bench, Mapping) or bench.get("phases") != []
+
+
+def of_sweep(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a sweep's point: what measures nothing is not verified either, unless that was asked for."""
+    verify = config.get("verify")
+    return {**config, "verify": measures(config)} if "verify" in config and verify is None else dict(config)
+
+
+def leave_record(config: Mapping[str, Any], overrides: Sequence[str], folder: Path, flush: bool = True) -> Record:
+    """Run a point of a sweep and leave its record, whatever comes of it. Only Ctrl-C and OSError are raised."""
+    config = of_sweep(config)
+    try:
+        record = run_point(config, overrides, typed_keys(overrides))
+    except RequestError as error:
+        record = invalid_point(config, overrides, error)
+    save(record, folder, flush)
+    return record
+
+
+def save(record: Record, folder: Path, flush: bool = True) -> None:
+    """Write a record, and beside it the composed config as YAML; the record last, for it says that all is there."""
+    write_atomically(folder / "config.yaml", yaml_text(record.config), flush)
+    record.save(folder, flush)
+
+
+def objective(record: Record) -> float | tuple[float, ...]:
+    """The figures that `objective` names; not a number where the record has none."""
+    found = [record.value(name) for name in record.config.get("objective") or ["params"]]
+    values = tuple(math.nan if value is None else float(value) for value in found)
+    return values[0] if len(values) == 1 else values
 
 
 def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:
@@ -75,9 +116,11 @@ def _check(record: Record, request: Request) -> None:
         _take_checks(record)
 
 
-def _time(record: Record, config: Mapping[str, Any], request: Request, on_progress: Progress | None) -> None:
+def _time(
+    record: Record, config: Mapping[str, Any], request: Request, on_progress: Progress | None, typed: Collection[str]
+) -> None:
     """Check and time the point in a process of its own."""
-    measured = measure(config, request.bench.phases, request.bench.timeout, on_progress)
+    measured = measure(config, request.bench.phases, request.bench.timeout, on_progress, typed)
     record.checks = measured.checks
     record.figures |= measured.figures
     record.environment |= measured.environment

@@ -48,6 +48,7 @@ class Record:
 
     config: the composed config, enough to repeat the run. composition: the resolved choices, see `decoder/describe.py`.
     figures: by name; `params`, `kv_bytes_per_token`, `decode_tok_s` and so on. notes: what was dropped or assumed.
+    copy_of: the point of the same sweep that has the same config, and whose record this is.
     """
 
     config: dict[str, Any]
@@ -61,6 +62,7 @@ class Record:
     environment: dict[str, Any] = field(default_factory=dict)
     created: str = ""
     folder: str | None = None
+    copy_of: int | None = None
 
     @property
     def name(self) -> str:
@@ -82,15 +84,33 @@ class Record:
         plain: dict[str, Any] = finite({"schema": SCHEMA, **body})
         return plain
 
-    def save(self, folder: Path) -> Path:
+    def save(self, folder: Path, flush: bool = True) -> Path:
         """Write record.json into `folder`, whole or not at all: a temporary name, flushed, then renamed."""
         self.folder = str(folder)
-        text = json.dumps(self.as_dict(), indent=1, allow_nan=False)  # ASCII: a path may hold any bytes
-        return write_atomically(folder / FILE, text + "\n")
+        return write_atomically(folder / FILE, _document_text(self.as_dict()), flush)
 
 
-def write_atomically(path: Path, text: str) -> Path:
-    """Write a file, whole or not at all; its folder is made where it is not there."""
+def _document_text(body: Mapping[str, Any]) -> str:
+    """A document as JSON, a line for each entry of its groups; in ASCII, for a path may hold any bytes."""
+    return "{\n" + ",\n".join(f" {_one_line(key)}: {_group_text(value)}" for key, value in body.items()) + "\n}\n"
+
+
+def _group_text(value: Any) -> str:
+    if not isinstance(value, Mapping) or not value:
+        return _one_line(value)
+    return "{\n" + ",\n".join(f"  {_one_line(key)}: {_one_line(item)}" for key, item in value.items()) + "\n }"
+
+
+def _one_line(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)  # without an indent it is C that encodes
+
+
+def write_atomically(path: Path, text: str, flush: bool = True) -> Path:
+    """Write a file, whole or not at all, whenever this process ends; its folder is made where it is not there.
+
+    flush: wait until the disk has it (some milliseconds), so that the same holds when the machine loses its power.
+    Raises OSError, which names the file.
+    """
     import tempfile  # it imports much, and most commands write nothing
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,11 +118,14 @@ def write_atomically(path: Path, text: str) -> Path:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk says no more than that
+            error.filename = str(path)
         raise
     return path
 
@@ -183,7 +206,7 @@ _TEXTS, _GROUPS = (_list_of(str), "a list of text"), (_list_of(dict), "a list of
 _RECORD: Kinds = {
     "config": _GROUP, "overrides": _TEXTS, "status": (STATUSES.__contains__, "one of " + ", ".join(STATUSES)),
     "reason": _TEXT_OR_NULL, "notes": _TEXTS, "composition": _GROUP, "checks": _GROUPS, "environment": _GROUP,
-    "created": _TEXT, "folder": _TEXT_OR_NULL,
+    "created": _TEXT, "folder": _TEXT_OR_NULL, "copy_of": _NUMBER_OR_NULL,
 }  # fmt: skip
 _FIGURE: Kinds = {
     "value": _NUMBER_OR_NULL, "unit": _TEXT, "kind": (KINDS.__contains__, "one of " + ", ".join(KINDS)), "how": _TEXT,
@@ -247,8 +270,19 @@ def _names_choices(block: Any) -> bool:
 
 
 def collect(folder: Path) -> Iterator[Record]:
-    """Every record at or under `folder`, in the order of its jobs' numbers."""
-    yield from (load(file) for file in files(folder))
+    """Every record at or under `folder`, in the order of its jobs' numbers; `row` for one that cannot be read."""
+    yield from map(row, files(folder))
+
+
+def row(file: Path) -> Record:
+    """The record of a file; for one that cannot be read, a record that says so."""
+    try:
+        return load(file)
+    except RequestError as error:
+        reason = str(error).removeprefix(f"{file}: ")
+        return Record(
+            {"model": {"name": "?"}}, [], "failed", f"its record cannot be used: {reason}", folder=str(file.parent)
+        )
 
 
 def files(folder: Path) -> list[Path]:

@@ -27,7 +27,11 @@ class RunOptions(Frozen):
     seed: int = option(0, "of the weights and of the tokens that are timed", ge=0)
     weights: str | None = option(None, "a safetensors file, a sharded index or a folder; null: random weights")
     objective: tuple[str, ...] = option(("params",), "figures that a sweeper which searches is told")
-    verify: bool = option(True, "build the module on the meta device and compare it with the closed form")
+    verify: bool = option(
+        True,
+        "build the module on the meta device and compare it with the closed form",
+        auto="true; false in a sweep that measures nothing",
+    )
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device):

@@ -55,10 +55,10 @@ def _teller(events: TextIO) -> Tell:
 def do(job: Mapping[str, Any], tell: Tell) -> None:
     """Check and time what a composed config asks for. Raises RequestError.
 
-    job: `config`; `phases`, those to time; `check`, whether the module is checked first. Events: `checks`, `progress`
-    (phase, share), `figures`, and at the end `environment`.
+    job: `config`; `typed`, the keys of it that the user set; `phases`, those to time; `check`, whether the module is
+    checked first. Events: `checks`, `progress` (phase, share), `figures`, and at the end `environment`.
     """
-    request = read_request(job["config"])
+    request = read_request(job["config"], job["typed"])
     import_torch(*(["torch._dynamo"] if "train" in job["phases"] else []))  # an optimizer's first use imports it
     if job["check"]:
         tell(checks=self_check(request))

@@ -10,8 +10,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
     {"errors", "frozen", "interrupt", "host", "written"},
-    {"units", "options", "record", "presets", "warmup"},
-    {"document", "hardware", "registry"},
+    {"units", "options", "record", "presets", "warmup", "yaml_text"},
+    {"document", "hardware", "registry", "plan", "where"},
     {"components"},
     {"decoder"},
     {"workload", "sizes"},
@@ -21,7 +21,9 @@ FLOORS = [
     {"request", "bench", "verify", "report"},
     {"overrides"},
     {"compose", "completion", "worker"},
-    {"point", "sources", "landing", "paper", "explained", "variants"},
+    {"point", "sources", "landing", "paper", "explained", "variants", "repeat", "results"},
+    {"summary"},
+    {"multirun"},
     {"launch"},
     {"cli"},
     {"__main__"},

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,13 +39,22 @@ class Measured(Frozen):
     environment: dict[str, Any]
 
 
-def measure(config: Mapping[str, Any], phases: Sequence[str], limit: float, on_progress: Progress | None) -> Measured:
-    """Time `phases` of a composed config within `limit` seconds. Raises RequestError where the child refused it."""
+def measure(
+    config: Mapping[str, Any],
+    phases: Sequence[str],
+    limit: float,
+    on_progress: Progress | None,
+    typed: Collection[str] = (),
+) -> Measured:
+    """Time `phases` of a composed config within `limit` seconds. Raises RequestError where the child refused it.
+
+    typed: dotted keys that the user set, which decide what of the config holds.
+    """
     measured = Measured({}, [], {})
     left, deadline = [phase for phase in PHASES if phase in phases], time.monotonic() + limit
     first = True
     while left:
-        job = {"config": dict(config), "phases": left, "check": first}
+        job = {"config": dict(config), "typed": sorted(typed), "phases": left, "check": first}
         trouble = _run(job, deadline, limit, measured, on_progress or _silent)
         left = [phase for phase in left if f"{phase}_tok_s" not in measured.figures]
         if trouble is None:

@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 COMMANDS = {
     "build": "build",
+    "resume": "results",
+    "results": "results",
     "compare": "build",
     "components": "catalog",
     "models": "catalog",

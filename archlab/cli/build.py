@@ -45,24 +45,41 @@ def build(
         raise RequestError(f"{shown} prints text of Hydra's own; leave out {shown} or --json")
     from archlab.launch import launch_from
 
-    outcome = launch_from(source, overrides or [], debug)
-    if outcome.records or outcome.interrupted:
-        _show(outcome, as_json, explain)
+    finish(launch_from(source, overrides or [], debug), as_json, explain)
+
+
+def finish(outcome: Any, as_json: bool, explain: str | None = None) -> None:
+    """Show what a launch left, and exit as its records and its end say."""
+    all_ok = _show(outcome, as_json, explain)
+    if outcome.missing:
+        print(
+            f"archlab: {outcome.missing:,} points have no record; archlab resume {outcome.folder} goes on",
+            file=sys.stderr,
+        )
     if outcome.interrupted:
         raise typer.Exit(130)
     if outcome.problem is not None:
         print(f"archlab: the sweep ended early: {outcome.problem}", file=sys.stderr)
-    if outcome.problem is not None or any(not record.ok for record in outcome.records):
+    if outcome.problem is not None or outcome.missing or not all_ok:
         raise typer.Exit(1)
 
 
-def _show(outcome: Any, as_json: bool, explain: str | None) -> None:
+def _show(outcome: Any, as_json: bool, explain: str | None) -> bool:
+    """Print the records; whether all of them are ok."""
+    from archlab.record import row
+
     if outcome.multirun:
-        print_comparison(outcome.records, None, "json" if as_json else "table", explain)
-        if outcome.folder is not None:
-            print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
-    elif outcome.records:
-        _print_build(outcome.records[0], as_json, explain)
+        print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
+    if outcome.multirun and explain is None:
+        from archlab.summary import print_end
+
+        return print_end(outcome.files, as_json)
+    found = [row(file) for file in outcome.files]
+    if outcome.multirun:
+        print_comparison(found, None, "json" if as_json else "table", explain)
+    else:
+        _print_build(found[0], as_json, explain)
+    return all(record.ok for record in found)
 
 
 def _print_build(record: Any, as_json: bool, explain: str | None) -> None:

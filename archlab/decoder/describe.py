@@ -63,19 +63,20 @@ def differences(compositions: Sequence[Mapping[str, Any]]) -> dict[str, list[Any
 
     `d_model`, `attention` (the choice), `attention.n_heads`, and `layer kinds`, how many kinds of layer there are.
     """
-    flat = [_flat(composition) for composition in compositions]
-    keys = dict.fromkeys(key for parts in flat for key in parts)
-    values = {key: [parts.get(key, _fixed(parts, key)) for parts in flat] for key in keys}
+    held = [flat(composition) for composition in compositions]
+    keys = dict.fromkeys(key for parts in held for key in parts)
+    values = {key: [parts.get(key, _fixed(parts, key)) for parts in held] for key in keys}
     return {key: found for key, found in values.items() if any(value != found[0] for value in found)}
 
 
-def _flat(composition: Mapping[str, Any]) -> dict[str, Any]:
+def flat(composition: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes, choices and their options by dotted key, as `differences` names them."""
     if not composition:
         return {}
-    flat = {name: value for name, value in composition.items() if name not in ("name", "axes", "layer_kinds")}
+    found = {name: value for name, value in composition.items() if name not in ("name", "axes", "layer_kinds")}
     for axis, described in composition["axes"].items():
-        flat |= {axis: described["choice"], **_flat_block(axis, described)}
-    return flat | {"layer kinds": len(composition["layer_kinds"])}
+        found |= {axis: described["choice"], **_flat_block(axis, described)}
+    return found | {"layer kinds": len(composition["layer_kinds"])}
 
 
 def _flat_block(key: str, described: Mapping[str, Any]) -> dict[str, Any]:

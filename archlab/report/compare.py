@@ -90,10 +90,13 @@ class Comparison(Frozen):
         ]
 
 
-def comparison(records: Iterable[Record], sort: str | None = None, detail: bool = False) -> Comparison:
+def comparison(
+    records: Iterable[Record], sort: str | None = None, detail: bool = False, varying: Sequence[str] | None = None
+) -> Comparison:
     """The headline figures of records after what tells them apart; with `detail` every figure and every difference.
 
-    sort: a figure's name, `-NAME` for the highest first. Raises ConfigError where no record has it.
+    sort: a figure's name, `-NAME` for the highest first. varying: the keys of the overrides to show, where the records
+    are some of more. Raises ConfigError where no record has the figure.
     """
     records = sorted_records(records, sort)
     names = figure_names(records)
@@ -102,7 +105,7 @@ def comparison(records: Iterable[Record], sort: str | None = None, detail: bool 
     else:
         figures = [figure_field(records, name) for name in _telling(records, names)]
         shown = [*_differences(records), *_by_section(figures)]
-    return Comparison(records, [*_labels(records), *shown], detail)
+    return Comparison(records, [*_labels(records, varying), *shown], detail)
 
 
 def figure_names(records: Iterable[Record]) -> list[str]:
@@ -208,10 +211,11 @@ def _section(name: str, figure: Figure) -> str:
 # --- what tells the records apart -------------------------------------------------------------------------------------
 
 
-def _labels(records: Sequence[Record]) -> list[Field]:
+def _labels(records: Sequence[Record], keys: Sequence[str] | None) -> list[Field]:
     """The models and the overrides that vary; the folders where these leave two records alike; what is not ok."""
     splits = [split_overrides(record) for record in records]
-    varying = [key for key in varying_overrides(records) if key != "model" and not key.startswith("hydra")]
+    keys = varying_overrides(records) if keys is None else keys
+    varying = [key for key in keys if key != "model" and not key.startswith("hydra")]
     fields = [_label(key, [split.get(key, "") for split in splits]) for key in varying]
     models = [_model_name(record, split) for record, split in zip(records, splits, strict=True)]
     if not fields or len(set(models)) > 1:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from archlab.document import Explanation
-from archlab.errors import ConfigError, nearest
+from archlab.errors import ConfigError, RequestError, nearest
 from archlab.record import SCHEMA, Record
 from archlab.report.compare import Comparison, Field, figure_names, split_overrides, varying_overrides
 from archlab.report.text import clean
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FORMATS = ("table", "json", "csv", "md")
+"""What every command that prints a table can print."""
 
 
-def check_format(name: str) -> str:
+def check_format(name: str, known: Sequence[str] = FORMATS) -> str:
     """The format, or a ConfigError with those there are."""
-    if name not in FORMATS:
-        raise ConfigError("format", f"no format {name!r}", value=name, valid=FORMATS, nearest=nearest(name, FORMATS))
+    if name not in known:
+        raise ConfigError("format", f"no format {name!r}", value=name, valid=known, nearest=nearest(name, known))
     return name
 
 
@@ -60,19 +61,44 @@ def json_text(compared: Comparison, explained: Explained | None = None) -> str:
 def csv_text(compared: Comparison) -> str:
     """A line a record: who it is, how it ended, the overrides that vary, then every figure, unrounded."""
     import csv
+
+    head, rows = sheet(compared)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([head, *rows])
+    return out.getvalue()
+
+
+def sheet(compared: Comparison) -> tuple[list[str], list[list[Any]]]:
+    """The heads and the rows that CSV and Parquet have."""
     import shlex
 
     records = compared.records
     varying, figures = varying_overrides(records), figure_names(records)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["name", "overrides", "status", "reason", *varying, *figures])
+    rows = []
     for record in records:
         own = split_overrides(record)
         about = [record.name, shlex.join(record.overrides), record.status, record.reason or ""]
         texts = [clean(text) for text in (*about, *(own.get(key, "") for key in varying))]
-        writer.writerow([*texts, *(_whole(record.value(name)) for name in figures)])
-    return out.getvalue()
+        rows.append([*texts, *(_whole(record.value(name)) for name in figures)])
+    return ["name", "overrides", "status", "reason", *varying, *figures], rows
+
+
+def to_parquet(compared: Comparison, output: str | None) -> None:
+    """Write what CSV has as a Parquet file. Raises RequestError without a file to write, or without pyarrow."""
+    if output is None:
+        raise RequestError("parquet is no text; name a file: --output FILE")
+    try:
+        import pyarrow  # type: ignore[import-not-found,unused-ignore]
+        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise RequestError("parquet needs pyarrow, which is not installed: pip install pyarrow") from None
+    head, rows = sheet(compared)
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(head)}
+    try:
+        parquet.write_table(pyarrow.table(columns), output)
+    except OSError as error:
+        raise RequestError(f"{output}: cannot be written: {error.strerror or error}") from None
 
 
 def _whole(value: float | int | None) -> float | int | None:

@@ -45,12 +45,14 @@ def test_a_run_shows_its_own_record_not_one_below_it(shell):
     assert answer.json["figures"]["params"]["value"] == 124_439_808
 
 
-def test_a_sweep_shows_its_own_points_where_others_were(shell):
-    sweep = ("build", "-m", "hydra.sweep.dir=out", *PAPER, "--json")
+def test_a_sweep_into_the_folder_of_another_is_refused(shell):
+    sweep = ("build", "-m", "hydra.sweep.dir=out", *PAPER)
     assert shell(*sweep, "model.n_layers=1,2,0").code == 1
+    before = {name: (shell.folder / name).read_bytes() for name in shell.left()}
     answer = shell(*sweep, "model.n_layers=5")
-    assert answer.code == 0
-    assert [point["composition"]["n_layers"] for point in answer.json["points"]] == [5]
+    assert answer.code == 2
+    assert "archlab resume out" in answer.err
+    assert {name: (shell.folder / name).read_bytes() for name in shell.left()} == before
 
 
 def test_a_multirun_by_configuration_is_shown_as_one(shell):

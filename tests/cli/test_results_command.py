@@ -1,0 +1,115 @@
+"""archlab results: a decision from what a sweep left."""
+
+import csv
+import io
+import json
+
+import pytest
+
+LONG = ("build", "-m", "model/attention=mha,gqa,mqa", "model.n_layers=range(1,17)", "bench=none", "hydra.sweep.dir=out")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    from conftest import Shell
+
+    shell = Shell(tmp_path_factory.mktemp("swept"))
+    answer = shell(*LONG)
+    assert answer.code == 0, answer.err
+    return shell, answer
+
+
+def params(shell):
+    found = {}
+    for file in (shell.folder / "out").glob("*/record.json"):
+        body = json.loads(file.read_text())
+        found[int(file.parent.name)] = (
+            body["figures"]["params"]["value"],
+            body["figures"]["kv_bytes_per_token"]["value"],
+        )
+    return found
+
+
+def test_a_long_sweep_ends_in_its_front_and_a_count_of_the_rest(swept):
+    shell, answer = swept
+    assert len(params(shell)) == 48
+    # mqa has both the fewest parameters and the smallest cache, and one layer the least of it
+    assert "1 of 48 make the front of params, kv_bytes_per_token; 47 are no better" in answer.out
+    assert answer.out.count("\n") < 60
+    assert "Effect of each axis" in answer.out
+
+
+def test_the_effect_is_that_of_the_records(swept):
+    shell, _ = swept
+    found = params(shell)
+    document = shell("results", "out", "--json").json["summary"]["tables"]["effects"]["rows"]
+    gqa = next(row for row in document if row["choice"] == "gqa")
+    mean = sum(100 * (found[16 + i][0] / found[i][0] - 1) for i in range(16)) / 16
+    assert (gqa["axis"], gqa["against"], gqa["pairs"]) == ("model/attention", "mha", 16)
+    assert gqa["params"] == pytest.approx(mean)
+    assert gqa["kv_bytes_per_token"] == pytest.approx(-75)  # 2 of 8 heads
+
+
+def test_where_sort_and_formats(swept):
+    shell, _ = swept
+    found = params(shell)
+    wanted = sorted((p for p, kv in found.values() if p < 30e6 and kv <= 16 * 1024), reverse=True)
+    chosen = ("results", "out", "--where", "params<30M and kv_bytes_per_token<=16KiB", "--sort", "-params")
+    rows = list(csv.DictReader(io.StringIO(shell(*chosen, "--format", "csv").out)))
+    assert [int(row["params"]) for row in rows] == wanted
+    points = shell(*chosen, "--format", "json").json["points"]
+    assert [point["figures"]["params"]["value"] for point in points] == wanted
+    assert shell(*chosen, "--format", "md").out.startswith("| ")
+    written = shell(*chosen, "--format", "csv", "--output", "made.csv")
+    assert "made.csv" in written.out
+    assert len((shell.folder / "made.csv").read_text().splitlines()) == len(wanted) + 1
+    attention = shell("results", "out", "--where", "attention=mha and n_layers=16", "--format", "csv").out
+    assert len(attention.splitlines()) == 2
+
+
+def test_groups(swept):
+    shell, _ = swept
+    found = params(shell)
+    rows = shell("results", "out", "--group-by", "attention", "--json").json["summary"]["tables"]["groups"]["rows"]
+    assert [(row["attention"], row["points"]) for row in rows] == [("mha", 16), ("gqa", 16), ("mqa", 16)]
+    assert rows[0]["params best"] == min(found[i][0] for i in range(16))
+    assert "mqa" in shell("results", "out", "--group-by", "attention", "--format", "csv").out
+    assert "mqa" in shell("results", "out", "--group-by", "attention").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--where", "prams<3"), "did you mean params?"),
+        (("--where", "params<1"), "none of 48 points"),
+        (("--pareto", "parms"), "did you mean params?"),
+        (("--sort", "parms"), "did you mean params?"),
+        (("--group-by", "atention"), "did you mean attention?"),
+        (("--format", "parket"), "did you mean parquet?"),
+        (("--format", "parquet"), "--output"),
+    ],
+)
+def test_a_wrong_wish_is_one_message(swept, arguments, says):
+    shell, _ = swept
+    answer = shell("results", "out", *arguments)
+    assert answer.code == 2
+    assert says in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_parquet_needs_pyarrow_and_says_so(swept):
+    shell, _ = swept
+    answer = shell("results", "out", "--format", "parquet", "--output", "made.parquet")
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        assert answer.code == 2
+        assert "pip install pyarrow" in answer.err
+    else:
+        assert parquet.read_table(shell.folder / "made.parquet").num_rows == 48
+
+
+def test_a_folder_without_records(shell):
+    assert shell("results", "nowhere").code == 2
+    (shell.folder / "empty").mkdir()
+    assert shell("results", "empty").code == 2
