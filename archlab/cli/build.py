@@ -77,7 +77,7 @@ def _show(outcome: Any, as_json: bool, explain: str | None) -> bool:
     found = [row(file) for file in outcome.files]
     if outcome.multirun:
         print_comparison(found, None, "json" if as_json else "table", explain)
-    else:
+    elif found:  # none, where Hydra showed something of its own
         _print_build(found[0], as_json, explain)
     return all(record.ok for record in found)
 

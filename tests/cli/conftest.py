@@ -51,6 +51,12 @@ class Shell:
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file())
 
 
+@pytest.fixture(scope="session")
+def shell_in():
+    """A shell in a folder that is there."""
+    return Shell
+
+
 @pytest.fixture
 def shell(tmp_path):
     folder = tmp_path / "somewhere else"

@@ -225,7 +225,7 @@ def test_a_record_with_a_wrong_type(tmp_path, change, said):
         assert said in message
         assert len(message.splitlines()) == 1
     else:
-        harmless = ("created", "folder", "reason", "environment", "config")
+        harmless = ("created", "folder", "reason", "environment", "config", "copy_of")
         assert next(iter(change)) in harmless
         assert cli.run(lambda: print_comparison([found, found], None, "table", detail=True), []) == 0
 

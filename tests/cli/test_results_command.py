@@ -10,10 +10,8 @@ LONG = ("build", "-m", "model/attention=mha,gqa,mqa", "model.n_layers=range(1,17
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    from conftest import Shell
-
-    shell = Shell(tmp_path_factory.mktemp("swept"))
+def swept(tmp_path_factory, shell_in):
+    shell = shell_in(tmp_path_factory.mktemp("swept"))
     answer = shell(*LONG)
     assert answer.code == 0, answer.err
     return shell, answer

@@ -28,10 +28,8 @@ def bodies(shell, folder="out"):
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
-    from conftest import Shell
-
-    shell = Shell(tmp_path_factory.mktemp("unbroken"))
+def unbroken(tmp_path_factory, shell_in):
+    shell = shell_in(tmp_path_factory.mktemp("unbroken"))
     assert shell(*SWEEP).code == 1  # 3 does not divide 8
     made = bodies(shell)
     assert len(made) == POINTS
