@@ -130,6 +130,13 @@ def write_atomically(path: Path, text: str, flush: bool = True) -> Path:
     return path
 
 
+def clear_unfinished(folder: Path) -> None:
+    """Remove from a folder what writes that were ended in their midst, by a kill, have left there."""
+    for name in (FILE, "config.yaml"):
+        for left in folder.glob(f".{name}.*"):
+            left.unlink(missing_ok=True)
+
+
 def finite(value: Any) -> Any:
     """JSON data, with null for the floats that JSON cannot hold."""
     if isinstance(value, Mapping):

@@ -32,7 +32,7 @@ from archlab.multirun.points import Composer  # noqa: E402
 from archlab.overrides import quoted, typed_keys  # noqa: E402
 from archlab.plan import Plan, Point  # noqa: E402
 from archlab.point import leave_record, measures, objective, save  # noqa: E402
-from archlab.record import FILE, Record  # noqa: E402
+from archlab.record import FILE, Record, clear_unfinished  # noqa: E402
 
 log = logging.getLogger("archlab")
 
@@ -221,6 +221,7 @@ class GridSweeper(BasicSweeper):
         left: list[list[str]] = []
         for point, overrides in zip(plan.points, jobs, strict=True):
             if point.copy_of is None and not (self.resume and plans.is_done(folder / point.folder / FILE)):
+                clear_unfinished(folder / point.folder)
                 moved = point.folder != str(len(left))  # the launcher would count anew
                 left.append([*overrides, *([f"{SUBDIR}{quoted(point.folder)}"] if moved else [])])
         chunks = self.split_overrides_to_chunks(left, self.max_batch_size) if left else []
