@@ -86,6 +86,7 @@ def test_a_crash_loses_its_phase_and_no_other(config: dict[str, Any], faulty: An
     assert len(measured.checks) == 2
 
 
+@pytest.mark.slow
 def test_the_systems_killer_is_out_of_memory(
     config: dict[str, Any], faulty: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,11 +106,13 @@ def test_a_hang_is_ended_at_the_time_limit(config: dict[str, Any], faulty: Any) 
     assert "20 s" in (measured.figures["train_tok_s"].reason or "")
 
 
+@pytest.mark.slow
 def test_a_refusal_in_the_child_is_the_callers(config: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match="cuda:99"):
         measure(config | {"device": "cuda:99"}, PHASES, 120, None)
 
 
+@pytest.mark.slow
 def test_what_prints_in_the_child_does_not_disturb_its_events(config: dict[str, Any], faulty: Any) -> None:
     faulty("prefill", "print('noise'); os.write(1, b'more noise')")
     assert statuses(measure(config, PHASES, 120, None)) == dict.fromkeys(PHASES, "ok")
