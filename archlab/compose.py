@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from archlab import presets
 from archlab.decoder.describe import in_short
+from archlab.decoder.resolve import pattern_text
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
 from archlab.frozen import replace
@@ -152,6 +153,13 @@ def imported_from(path: Path) -> Imported | None:
     return find_import(path)
 
 
+def holds_import(path: Path) -> bool:
+    """Whether a path holds a Hugging Face config."""
+    from archlab.interop.hub import is_import
+
+    return is_import(path)
+
+
 def is_path(source: str | Path) -> bool:
     """Whether a model source is a path, not the name of a preset."""
     text = str(source)
@@ -210,7 +218,7 @@ def _as_preset(model: dict[str, Any]) -> dict[str, Any]:
         if isinstance(block, dict) and isinstance(block.get("choice"), str):
             defaults.append({axis: block["choice"]})
             preset[axis] = {key: value for key, value in block.items() if key != "choice"}
-    return {"defaults": [*defaults, "_self_"], **preset}
+    return {"defaults": [*defaults, "_self_"], **preset, "layers": pattern_text(model.get("layers"))}
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:

@@ -251,6 +251,8 @@ def _wrong_composition(composition: Any) -> str | None:
         return f"composition.{missing[0]} is missing"
     if not isinstance(composition.get("layer_kinds"), list):
         return "composition.layer_kinds is not a list"
+    if type(composition.get("more_kinds", 0)) is not int:
+        return "composition.more_kinds is not a whole number"
     problem = _wrong_axes(composition.get("axes"), "composition.axes")
     for kind in composition["layer_kinds"]:
         layers = kind.get("layers") if isinstance(kind, dict) else None

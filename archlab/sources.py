@@ -7,7 +7,7 @@ from pathlib import Path
 
 from archlab import presets
 from archlab import record as records
-from archlab.compose import imported_from, request
+from archlab.compose import holds_import, request
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
 from archlab.record import Record
@@ -49,7 +49,7 @@ def groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 def _records(source: str, overrides: list[str]) -> list[Record]:
     path = Path(source)
-    if not presets.exists(source) and imported_from(path) is not None:
+    if not presets.exists(source) and holds_import(path):
         return [on_paper(request(path, overrides), overrides)]
     if not overrides and path.exists() and (path.is_dir() or path.suffix == ".json") and not presets.exists(source):
         found = list(records.collect(path)) if path.is_dir() else [records.load(path)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from archlab.cost.flops import CONVENTIONS, flops
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import DEFINITIONS, Parameters, parameters
-from archlab.decoder.spec import DecoderSpec
+from archlab.decoder.spec import DecoderSpec, listed_kinds
 from archlab.record import Figure
 from archlab.units import dtype_bytes
 from archlab.workload import Workload
@@ -44,21 +44,36 @@ def parameter_counts(counts: Parameters) -> dict[str, tuple[int, str]]:
         named[f"params.{part}"] = (count, tied)
     if counts.ffn_detail.keys() - {"dense"}:
         named |= {f"params.ffn.{role}": (count, "of ffn") for role, count in counts.ffn_detail.items()}
-    for kind in counts.by_layer:
+    return named | _layer_counts(counts)
+
+
+def _layer_counts(counts: Parameters) -> dict[str, tuple[int, str]]:
+    """The parameters of each kind of layer; of many kinds the first, and the others together."""
+    listed = listed_kinds(len(counts.by_layer))
+    named = {}
+    for kind in counts.by_layer[:listed]:
         how = f"{len(kind.layers)} layers of {kind.each:,} each"
         named[f"params.layers.{show_indices(kind.layers)}"] = (kind.total, how)
+    others = counts.by_layer[listed:]
+    if others:
+        how = f"{sum(len(kind.layers) for kind in others):,} layers of {len(others):,} more kinds"
+        named["params.layers.others"] = (sum(kind.total for kind in others), how)
     return named
 
 
+MANY_RUNS = 32
+
+
 def show_indices(indices: Sequence[int]) -> str:
-    """`0-7`, `0,2,4`: layer indices, runs folded."""
+    """`0-7`, `0,2,4`: layer indices, runs folded; of very many runs the first and the last, `0,2,4,..,9998`."""
     runs: list[list[int]] = []
     for index in indices:
         if runs and index == runs[-1][1] + 1:
             runs[-1][1] = index
         else:
             runs.append([index, index])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    return ",".join(shown if len(shown) <= MANY_RUNS else [*shown[:3], "..", shown[-1]])
 
 
 def _cache_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from archlab.decoder.spec import DecoderSpec
+from archlab.decoder.spec import DecoderSpec, listed_kinds
 from archlab.errors import ConfigError
 from archlab.options import Spec
 from archlab.registry import choice
@@ -23,18 +23,19 @@ def composition(spec: DecoderSpec) -> dict[str, Any]:
     """The whole model: its sizes, its choice on each axis, and each kind of layer with what it changes.
 
     axes: the model's own choices, by axis; of attention and FFN, those of most layers. layer_kinds: `layers` (indices)
-    and the `axes` that differ from these.
+    and the `axes` that differ from these. more_kinds: how many kinds there are beside these, where there are many.
     """
     usual = max(spec.layer_kinds, key=lambda kind: len(kind[1]))[0]  # not the first: a dense layer before many MoE
     axes = {axis: describe(part) for axis, part in usual.axes().items()} | {"head": describe(spec.head)}
     axes |= {axis: describe(getattr(spec, axis)) for axis in ("norm", "position", "dropout", "block")}
     kinds = []
-    for layer, indices in spec.layer_kinds:
+    for layer, indices in spec.layer_kinds[: listed_kinds(len(spec.layer_kinds))]:
         described = {axis: describe(part) for axis, part in layer.axes().items()}
         changed = {axis: shown for axis, shown in described.items() if shown != axes[axis]}
         kinds.append({"layers": list(indices), "axes": changed})
     sizes = {name: getattr(spec, name) for name in ("name", "d_model", "n_layers", "vocab_size", "context")}
-    return {**sizes, **_padding(spec), "axes": axes, "layer_kinds": kinds}
+    more = len(spec.layer_kinds) - len(kinds)
+    return {**sizes, **_padding(spec), "axes": axes, "layer_kinds": kinds, **({"more_kinds": more} if more else {})}
 
 
 def _padding(spec: DecoderSpec) -> dict[str, int]:
@@ -73,10 +74,12 @@ def flat(composition: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes, choices and their options by dotted key, as `differences` names them."""
     if not composition:
         return {}
-    found = {name: value for name, value in composition.items() if name not in ("name", "axes", "layer_kinds")}
+    kinds = len(composition["layer_kinds"]) + composition.get("more_kinds", 0)
+    told = ("name", "axes", "layer_kinds", "more_kinds")
+    found = {name: value for name, value in composition.items() if name not in told}
     for axis, described in composition["axes"].items():
         found |= {axis: described["choice"], **_flat_block(axis, described)}
-    return found | {"layer kinds": len(composition["layer_kinds"])}
+    return found | {"layer kinds": kinds}
 
 
 def _flat_block(key: str, described: Mapping[str, Any]) -> dict[str, Any]:

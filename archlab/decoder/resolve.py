@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -321,6 +322,8 @@ def _layers(
     """The pattern's entries, each `repeat` times, again and again until there are n_layers."""
     if pattern is None:
         return (base,) * n_layers
+    if isinstance(pattern, str):
+        pattern = _parsed(pattern)
     if not isinstance(pattern, list | tuple) or not pattern:
         raise ConfigError("model.layers", f"{pattern!r} is not a list of layers")
     unrolled: list[LayerSpec] = []
@@ -334,6 +337,24 @@ def _layers(
             raise ConfigError(f"{path}.position", problem, value=layer.position.choice)
         unrolled += [layer] * repeat
     return tuple(itertools.islice(itertools.cycle(unrolled), n_layers))
+
+
+LONG_PATTERN = 100
+"""Entries of a pattern from which on it is written as text: Hydra takes a minute over a list of 10,000."""
+
+
+def pattern_text(pattern: Any) -> Any:
+    """A pattern of layers as Hydra is given it: a long one as JSON text, one object instead of one a number."""
+    if not isinstance(pattern, list | tuple) or len(pattern) < LONG_PATTERN:
+        return pattern
+    return json.dumps(pattern, separators=(",", ":"))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConfigError("model.layers", f"{text[:40]!r} is not a list of layers, nor the text of one") from None
 
 
 @functools.lru_cache(REMEMBERED)

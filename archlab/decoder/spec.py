@@ -19,6 +19,13 @@ from archlab.frozen import Frozen, replace, values_of
 from archlab.options import Spec
 
 MAX_LAYERS = 10_000
+MANY_KINDS = 16
+"""Kinds of layer up to which all are listed."""
+
+
+def listed_kinds(kinds: int) -> int:
+    """How many of so many kinds of layer are told one by one; the others are counted."""
+    return kinds if kinds <= MANY_KINDS else MANY_KINDS // 2
 
 
 class LayerSpec(Frozen):

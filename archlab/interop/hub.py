@@ -36,16 +36,19 @@ def is_config(body: Any) -> bool:
 
 
 def find_import(path: Path) -> Imported | None:
-    """The import behind a path that is a config.json, a folder with one, or another JSON file that holds one.
+    """The import behind a path; None where it is something else. Raises as `load_config` does."""
+    return load_config(path) if is_import(path) else None
 
-    None for whatever is something else: a run folder, a record, a YAML. Raises as `load_config` does.
+
+def is_import(path: Path) -> bool:
+    """Whether a path is a config.json, a folder with one, or another JSON file that holds one.
+
+    A run folder, a record and a YAML are something else.
     """
     if path.is_dir():
         run = any((path / name).is_file() for name in ("record.json", "config.yaml"))
-        return load_config(path) if os.path.lexists(path / FILE) and not run else None
-    if path.name == FILE:
-        return load_config(path)
-    return load_config(path) if path.suffix == ".json" and _holds_config(path) else None
+        return os.path.lexists(path / FILE) and not run
+    return path.name == FILE or (path.suffix == ".json" and _holds_config(path))
 
 
 def _holds_config(file: Path) -> bool:

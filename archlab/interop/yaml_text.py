@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from archlab.decoder.resolve import LAYER_AXES, ModelOptions
+from archlab.decoder.resolve import LAYER_AXES, ModelOptions, pattern_text
 from archlab.options import Option, options_of
 from archlab.registry import AXES, choice
 
@@ -43,8 +43,11 @@ def _line(name: str, value: Any, known: Option | None) -> str:
 
 
 def _layers(pattern: Any) -> Iterator[str]:
-    """A line for each entry of the pattern."""
+    """A line for each entry of the pattern; one for all, where there are very many."""
     if not pattern:
+        return
+    if isinstance(pattern_text(pattern), str):
+        yield f"layers: '{pattern_text(pattern)}' # repeated until there are n_layers"
         return
     yield "layers: # repeated until there are n_layers"
     for entry in pattern:

@@ -71,6 +71,8 @@ def _composition(record: Record, console: Console) -> None:
     kinds = whole_model["layer_kinds"] if len(whole_model["layer_kinds"]) > 1 else []
     for kind in kinds:
         grid.add(*_layer_kind(kind, axes))
+    if "more_kinds" in whole_model:
+        grid.add("other layers", "", f"{value_text(whole_model['more_kinds'])} more kinds")
     show(grid, console)
 
 
@@ -115,6 +117,8 @@ def _layer_kind(kind: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[str, 
 
 def _layers_text(indices: str) -> str:
     """`layers 0-4, 6`; of many runs the first and the last: `layers 0, 2, 4, .., 62`."""
+    if indices == "others":
+        return "other layers"
     runs = indices.split(",")
     return "layers " + ", ".join(runs if len(runs) <= 6 else [*runs[:3], "..", runs[-1]])
 

@@ -205,6 +205,7 @@ MQA = {"attention": {"choice": "mqa"}}
         ({"config": {"workload": []}}, "config.workload"),
         ({"composition": SIZES}, "layer_kinds"),
         ({"composition": SIZES | {"layer_kinds": []}}, "axes"),
+        ({"composition": SIZES | {"layer_kinds": [], "axes": {}, "more_kinds": "7"}}, "more_kinds"),
         ({"composition": SIZES | {"layer_kinds": [5], "axes": {}}}, "layer_kinds"),
         ({"composition": SIZES | {"layer_kinds": [{"layers": [0], "axes": 3}], "axes": {}}}, "layer_kinds"),
         ({"composition": SIZES | {"layer_kinds": [{"layers": ["0"], "axes": {}}], "axes": {}}}, "layer_kinds"),
