@@ -21,7 +21,7 @@ from archlab.overrides import typed_keys
 from archlab.record import Figure, Record, write_atomically
 from archlab.request import Request, read_request
 from archlab.warmup import import_torch
-from archlab.worker import self_check
+from archlab.worker import check_weights, self_check
 from archlab.yaml_text import yaml_text
 
 DEBUG = "ARCHLAB_DEBUG"
@@ -112,6 +112,7 @@ def _check(record: Record, request: Request) -> None:
     """The self-check of a point that is not timed, in this process: nothing of it is left behind."""
     if request.run.verify or request.run.weights is not None:
         import_torch()
+        record.notes += check_weights(request)
         record.checks = self_check(request)
         _take_checks(record)
 
@@ -121,6 +122,7 @@ def _time(
 ) -> None:
     """Check and time the point in a process of its own."""
     measured = measure(config, request.bench.phases, request.bench.timeout, on_progress, typed)
+    record.notes += measured.notes
     record.checks = measured.checks
     record.figures |= measured.figures
     record.environment |= measured.environment

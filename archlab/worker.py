@@ -56,11 +56,12 @@ def do(job: Mapping[str, Any], tell: Tell) -> None:
     """Check and time what a composed config asks for. Raises RequestError.
 
     job: `config`; `typed`, the keys of it that the user set; `phases`, those to time; `check`, whether the module is
-    checked first. Events: `checks`, `progress` (phase, share), `figures`, and at the end `environment`.
+    checked first. Events: `notes`, `checks`, `progress` (phase, share), `figures`, and at the end `environment`.
     """
     request = read_request(job["config"], job["typed"])
     import_torch(*(["torch._dynamo"] if "train" in job["phases"] else []))  # an optimizer's first use imports it
     if job["check"]:
+        tell(notes=check_weights(request))
         tell(checks=self_check(request))
     from archlab.bench import run as bench
 
@@ -78,15 +79,22 @@ def do(job: Mapping[str, Any], tell: Tell) -> None:
     tell(environment=environment)
 
 
-def self_check(request: Request) -> list[dict[str, Any]]:
-    """What the self-check of a request found, see `verify`; nothing, where the request wants none.
+def check_weights(request: Request) -> list[str]:
+    """What of the file of weights is not loaded, a line; nothing without one. Imports torch.
 
-    Imports torch. Raises RequestError for weights that do not fit, before anything is built.
+    Raises RequestError for weights that do not fit, before anything is built.
     """
-    if request.run.weights is not None:
-        from archlab.model import build
+    if request.run.weights is None:
+        return []
+    from archlab.decoder.build import build
+    from archlab.interop.weights import beside, load_weights
 
-        build(request.spec, device="meta", weights=request.run.weights)
+    others = load_weights(build(request.spec, device="meta"), request.run.weights)
+    return [beside(others)] if others else []
+
+
+def self_check(request: Request) -> list[dict[str, Any]]:
+    """What the self-check of a request found, see `verify`; nothing, where the request wants none. Imports torch."""
     if not request.run.verify:
         return []
     from archlab.verify import verify

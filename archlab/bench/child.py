@@ -32,9 +32,10 @@ START = "import sys; sys.path.insert(0, {root!r}); from archlab.worker import ma
 
 
 class Measured(Frozen):
-    """What a point's children told. checks: of the module; environment: what the figures hold for."""
+    """What a point's children told. notes: on its weights; checks: of the module; environment: what the figures are of."""
 
     figures: Figures
+    notes: list[str]
     checks: list[dict[str, Any]]
     environment: dict[str, Any]
 
@@ -50,7 +51,7 @@ def measure(
 
     typed: dotted keys that the user set, which decide what of the config holds.
     """
-    measured = Measured({}, [], {})
+    measured = Measured({}, [], [], {})
     left, deadline = [phase for phase in PHASES if phase in phases], time.monotonic() + limit
     first = True
     while left:
@@ -122,6 +123,7 @@ def _take(event: Event, measured: Measured, on_progress: Progress) -> None:
         raise RequestError(event["refused"])
     if "progress" in event:
         on_progress(*event["progress"])
+    measured.notes.extend(event.get("notes", []))
     measured.checks.extend(event.get("checks", []))
     measured.figures.update({name: Figure(**figure) for name, figure in event.get("figures", {}).items()})
     measured.environment.update(event.get("environment", {}))

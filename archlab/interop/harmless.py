@@ -16,7 +16,7 @@ _REASONS = {
         bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id mask_token_id unk_token_id
         decoder_start_token_id forced_bos_token_id forced_eos_token_id suppress_tokens begin_suppress_tokens
         tokenizer_class model_max_length predict_special_tokens""",
-    "tokens that stand for images": "num_image_tokens image_token_index image_token_id mm_tokens_per_image",
+    "tokens that stand for images": "image_token_index image_token_id mm_tokens_per_image",
     "how weights are stored": """
         torch_dtype dtype quantization_config quantization compression_config use_bfloat16 tf_legacy_loss""",
     "how weights are drawn": "initializer_range init_std initializer_factor init_device embedding_fraction init_config",

@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SHOWN = 12
 _PREFIX = re.compile(r"^((language_model|model|transformer|decoder|gpt_neox)\.)+")
+_NESTED = re.compile(r"(^|\.)language_model\.")
+"""Where a model of several parts, which sees or hears, has its language model."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +41,37 @@ class Naming:
 
 
 @torch.no_grad()
-def load_weights(decoder: Decoder, path: str | Path) -> None:
+def load_weights(decoder: Decoder, path: str | Path) -> list[str]:
     """Fill the decoder from a safetensors file, a sharded index, or a folder that holds either.
 
     Tensors are named as the family of the spec names them, or as archlab does. Raises RequestError, before anything is
     changed, that lists every tensor that is missing, left over, of another shape or of a dtype that is not loaded.
+    Returns the tensors of parts beside the language model, which are let lie.
     """
     files = TensorFiles(Path(path))
     naming = max(namings(decoder), key=lambda one: sum(name in files.shapes for name in _renamed(one, files).values()))
     names = _renamed(naming, files)
-    _check_fit(naming, names, files)
+    others = _others(names, files)
+    _check_fit(naming, names, files, others)
     _check_tie(decoder, naming, names, files)
-    if decoder.embedding.weight.is_meta:
-        return
-    for name, tensor in naming.tensors.items():
-        tensor.load(files.tensor(names[name]))
+    if not decoder.embedding.weight.is_meta:
+        for name, tensor in naming.tensors.items():
+            tensor.load(files.tensor(names[name]))
+    return others
+
+
+def beside(names: Sequence[str]) -> str:
+    """What was let lie, in a line: `27 tensors of vision_tower (25), multi_modal_projector (2) are not loaded`."""
+    parts = Counter(name.removeprefix("model.").split(".")[0] for name in names)
+    return f"{len(names)} tensors of {', '.join(f'{part} ({n})' for part, n in parts.items())} are not loaded"
+
+
+def _others(names: Mapping[str, str], files: TensorFiles) -> list[str]:
+    """Tensors outside the language model, where the file says which that is."""
+    used = set(names.values())
+    if not any(_NESTED.search(name) for name in used):
+        return []
+    return [name for name in files.shapes if name not in used and not _NESTED.search(name)]
 
 
 def save_weights(decoder: Decoder, path: str | Path) -> None:
@@ -101,8 +119,9 @@ def _renamed(naming: Naming, files: TensorFiles) -> dict[str, str]:
     return {name: name if name in files.shapes else bare.get(_PREFIX.sub("", name), name) for name in naming.tensors}
 
 
-def _check_fit(naming: Naming, names: Mapping[str, str], files: TensorFiles) -> None:
+def _check_fit(naming: Naming, names: Mapping[str, str], files: TensorFiles, others: Sequence[str]) -> None:
     wanted = {names[name]: tensor.shape for name, tensor in naming.tensors.items()}
+    known = {*wanted, *others}
     problems = {
         "missing": [name for name in wanted if name not in files.shapes],
         "of another shape": [
@@ -113,7 +132,7 @@ def _check_fit(naming: Naming, names: Mapping[str, str], files: TensorFiles) -> 
         f"of a dtype other than {', '.join(DTYPES)}": [
             f"{name} {files.dtypes[name]}" for name in wanted if files.dtypes.get(name, DTYPES[0]) not in DTYPES
         ],
-        "not used": [name for name in files.shapes if name not in wanted and not _matches(name, naming.ignored)],
+        "not used": [name for name in files.shapes if name not in known and not _matches(name, naming.ignored)],
     }
     found = [f"{len(tensors)} {what}: {_list(tensors)}" for what, tensors in problems.items() if tensors]
     if found:
