@@ -21,6 +21,11 @@ PROOFS = {
     "test_logits_without_a_cache": "logits",
     "test_logits_with_a_cache": "cached logits",
     "test_logits_and_parameters_equal_those_of_transformers": "live logits",
+    "test_logits_equal_those_of_the_plain_module": "live logits",
+    "test_a_scaled_table_is_that_of_the_familys_own_module": "tables",
+    "test_a_familys_table_is_that_of_its_own_module": "tables",
+    "test_full_flops_of_every_family_equal_the_counter": "FLOPs",
+    "test_full_flops_of_a_reference_equal_the_counter": "FLOPs",
     "test_what_is_exported_is_what_transformers_builds": "export",
     "test_what_is_saved_is_the_file_that_was_loaded": "weights",
     "test_defaults_are_those_of_transformers": "defaults",
@@ -37,7 +42,10 @@ not is named.
 - **public configs**: the `config.json` of a public model gives its published parameters and cache, to the unit.
 - **logits**, **cached logits**: equal to the reference's on a tiny model with random weights, in float64 to 1e-9 and in
   float32 to 1e-4; without a cache, and with one in chunks of several sizes.
-- **live logits**: equal to those of transformers run beside it in float64, to 1e-9 of the largest.
+- **live logits**: equal to those of transformers run beside it in float64, to 1e-9 of the largest; for `deepseek` and
+  `minimind`, which transformers lacks, to those of a plain module written out in the tests.
+- **tables**: cosines and sines equal those of the family's own rotary module in transformers, under every scaling.
+- **FLOPs**: the full convention equals torch's counter over transformers' model on the meta device.
 - **export**: the exported `config.json` builds the same model in transformers.
 - **weights**: a safetensors file is loaded and written back as it was.
 - **defaults**: a field that the config leaves out means what transformers takes it for.
