@@ -267,6 +267,10 @@ class Spec(Frozen):
     def check(self) -> None:
         """Raise ConfigError where the values do not fit together."""
 
+    def remarks(self) -> tuple[str, ...]:
+        """What somebody who set these options might not expect, a line each."""
+        return ()
+
     def options(self) -> dict[str, Any]:
         """Every settable option with its resolved value."""
         return {name: getattr(self, name) for name in options_of(type(self))}

@@ -41,7 +41,7 @@ def run_point(
     request.check_runs()
     config = request.config  # what a budget led to is what is run
     record = _blank(config, overrides)
-    record.notes = list(request.dropped)
+    record.notes = [*request.dropped, *request.spec.remarks]
     record.composition = composition(request.spec)
     record.figures = request.figures()
     try:

@@ -61,8 +61,9 @@ class Request(Frozen):
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of its numbers should know: what was dropped, and what a budget led to."""
-        return [*self.dropped, self.budget.note] if self.budget else self.dropped
+        """What a reader of its numbers should know: what was dropped or is not expected, and what a budget led to."""
+        told = [*self.dropped, *self.spec.remarks]
+        return [*told, self.budget.note] if self.budget else told
 
     def figures(self) -> dict[str, Figure]:
         """The exact figures, those of the budget among them."""

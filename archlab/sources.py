@@ -64,7 +64,7 @@ def on_paper(asked: Request, overrides: Sequence[str] = ()) -> Record:
     return Record(
         config=dict(asked.config),
         overrides=list(overrides),
-        notes=asked.dropped,
+        notes=[*asked.dropped, *asked.spec.remarks],
         composition=composition(asked.spec),
         figures=asked.figures(),
     )

@@ -281,3 +281,12 @@ def test_a_block_that_was_read_before_is_read_for_its_own_model_and_its_own_type
         assert resolve(swapped).notes == ["dropped model.attention.n_kv_heads = 2: mha fixes it"]
         with pytest.raises(ConfigError, match="mha fixes it"):
             resolve(swapped, ["model.attention.n_kv_heads"])
+
+
+def test_choices_say_what_might_not_be_expected_of_them_once():
+    differing = [{"block": {"branch_scale": 2.0}}, {}]
+    capped = resolve(changed(attention={"logit_cap": 50.0}, layers=differing)).spec
+    assert len(capped.layer_kinds) == 2
+    [remark] = capped.remarks
+    assert remark == "attention: logit_cap 50 runs the explicit softmax (math): torch's fused attention cannot cap"
+    assert resolve(changed(attention={"logit_cap": 50.0, "backend": "math"})).spec.remarks == ()

@@ -32,7 +32,7 @@ START = "import sys; sys.path.insert(0, {root!r}); from archlab.worker import ma
 
 
 class Measured(Frozen):
-    """What a point's children told. notes: on its weights; checks: of the module; environment: what the figures are of."""
+    """What a point's children told. notes: on weights; checks: of the module; environment: what figures hold for."""
 
     figures: Figures
     notes: list[str]

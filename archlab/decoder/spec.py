@@ -162,6 +162,13 @@ class DecoderSpec(Frozen):
         ends = [p.max_length for p in positions if p.max_length is not None]
         return min(ends, default=None)
 
+    @functools.cached_property
+    def remarks(self) -> tuple[str, ...]:
+        """What somebody who set the options might not expect of the layers' choices, a line each."""
+        parts = {id(part): (axis, part) for layer, _ in self.layer_kinds for axis, part in layer.axes().items()}
+        said = (f"{axis}: {remark}" for axis, part in parts.values() for remark in part.remarks())
+        return tuple(dict.fromkeys(said))
+
     def check_length(self, length: int) -> None:
         """Raise RequestError where a run of `length` tokens in all goes past the positions' end."""
         if self.max_length is not None and length > self.max_length:

@@ -1,7 +1,7 @@
 """How a family names its tensors, as data: hub module names and the components of an archlab layer that they hold.
 
 A component is `attention.q`, `ffn.gate` or `ffn.experts.down`: what one projection, norm or router is, whichever
-way either side fuses it. `weights.py` turns a layout into copies between tensors.
+way either side fuses it. `views.py` turns a layout into views of tensors, which `weights.py` copies.
 """
 
 from __future__ import annotations

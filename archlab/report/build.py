@@ -24,9 +24,12 @@ AXES = ("attention", "position", "ffn", "norm", "block", "head", "dropout")
 TELLING = (
     *("n_heads", "n_kv_heads", "head_dim", "qk_norm", "window", "d_ff", "rule"),
     *("n_experts", "experts_per_token", "expert", "n_shared", "scoring"),
-    *("base", "factor", "original_context", "eps", "p", "n_outputs"),
+    *("base", "factor", "original_context", "rope_length", "eps", "p", "n_outputs"),
 )
 """Options that come first, and are shown even at their default."""
+
+NULLS = {"rope_length": "of the run, fixed at its start"}
+"""Options whose null says something too: what is told instead."""
 
 TOTALS = ("params", "params_active", "params_non_embedding")
 PHASES = ("prefill", "decode", "train")
@@ -88,7 +91,8 @@ def telling_options(axis: str, described: Mapping[str, Any]) -> dict[str, Any]:
     known: Mapping[str, Option] = {}
     with contextlib.suppress(ConfigError):  # a third party's choice, not installed here
         known = choice(axis, described["choice"]).options
-    options = {name: _telling_part(known, name, value) for name, value in described.items() if value is not None}
+    told = {**described, **{name: text for name, text in NULLS.items() if described.get(name, ...) is None}}
+    options = {name: _telling_part(known, name, value) for name, value in told.items() if value is not None}
     options.pop("choice", None)
     kept = [name for name, value in options.items() if name not in known or value != known[name].default]
     return {name: options[name] for name in _ordered(options, TELLING) if name in TELLING or name in kept}

@@ -108,6 +108,11 @@ def test_too_large_for_the_device_is_a_row_that_says_so(shell):
     assert "Traceback" not in answer.err
 
 
+def test_d10_a_model_that_is_not_timed_says_which_attention_its_cap_needs(shell):
+    answer = shell("build", "model=gemma-2-2b", "bench=none", "verify=false")
+    assert "logit_cap 50 runs the explicit softmax (math)" in answer.out
+
+
 @pytest.mark.parametrize("debug", [False, True])
 def test_what_torch_cannot_make_is_one_line_and_a_traceback_with_debug_only(shell, debug):
     sizes = ["model.d_model=1073741824", "model.vocab_size=2147483647", "model.attention.n_heads=1048576"]

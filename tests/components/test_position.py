@@ -127,6 +127,12 @@ def test_c06_the_explicit_factor_wins_over_the_ratio_of_lengths(factor: float, a
     slowest = Rope.frequencies(spec, 128, 1)[-1]
     assert spec.frequencies(128, 1)[-1] == pytest.approx(slowest / factor)
     assert spec.amplitude() == pytest.approx(amplitude, abs=1e-6)
+    said = f"factor {factor} holds, though the context is 4 times the original"
+    assert spec.remarks() == (() if factor == 4 else (said,))
+
+
+def test_c06_nothing_is_said_where_no_ratio_is_given() -> None:
+    assert position("yarn", context=32_768, original_context=32_768, factor=4).remarks() == ()
 
 
 def test_c08_the_scale_stays_outside_the_power() -> None:

@@ -131,6 +131,13 @@ def test_layer_kinds_are_shown_with_what_differs(make: Make, paper: Paper) -> No
     assert any(figure.replace(",", "").isdigit() for row in kinds for figure in row)
 
 
+@pytest.mark.parametrize("choice", ["ntk", "longrope"])
+def test_c11_the_position_says_that_its_angles_are_fixed_for_a_run(make: Make, paper: Paper, choice: str) -> None:
+    for length, text in ((None, "rope_length of the run, fixed at its start"), (4096, "rope_length 4,096")):
+        lines = shown(make(position={"choice": choice, "rope_length": length}), paper()).splitlines()
+        assert text in next(line for line in lines if line.split()[:2] == ["position", choice])
+
+
 def test_one_layer_kind_is_not_listed(make: Make, paper: Paper) -> None:
     assert "layers 0-7" not in shown(make(), paper())
 

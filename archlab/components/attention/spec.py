@@ -103,6 +103,11 @@ class GroupedAttention(Attention):
     def backend_used(self) -> str:
         return self.backend if self.logit_cap is None else "math"
 
+    def remarks(self) -> tuple[str, ...]:
+        if self.backend_used == self.backend:
+            return ()
+        return (f"logit_cap {self.logit_cap:g} runs the explicit softmax (math): torch's fused attention cannot cap",)
+
     @property
     def qk_norm_widths(self) -> tuple[int, ...] | None:
         if self.qk_norm == "none":

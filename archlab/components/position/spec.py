@@ -274,6 +274,12 @@ class YarnRope(Rope):
             values.setdefault("attention_factor", _mscale(factor, scale) / _mscale(factor, scale_all))
         values.setdefault("attention_factor", _mscale(factor, 1.0))
 
+    def remarks(self) -> tuple[str, ...]:
+        stretch = self.context / self.original_context
+        if stretch in (1.0, self.factor):
+            return ()
+        return (f"factor {self.factor:g} holds, though the context is {stretch:g} times the original",)
+
     def amplitude(self) -> float:
         return self.attention_factor
 
