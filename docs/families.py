@@ -18,17 +18,22 @@ HERE = Path(__file__).parent
 DATA = HERE.parent / "tests" / "data"
 PROOFS = {
     "test_a_public_config_gives_the_published_numbers": "public configs",
+    "test_a_public_file_is_read_and_has_the_parameters_that_transformers_gives_it": "public configs",
     "test_logits_without_a_cache": "logits",
     "test_logits_with_a_cache": "cached logits",
     "test_logits_and_parameters_equal_those_of_transformers": "live logits",
+    "test_logits_of_random_configs_equal_those_of_transformers": "live logits",
     "test_logits_equal_those_of_the_plain_module": "live logits",
     "test_a_scaled_table_is_that_of_the_familys_own_module": "tables",
     "test_a_familys_table_is_that_of_its_own_module": "tables",
     "test_full_flops_of_every_family_equal_the_counter": "FLOPs",
     "test_full_flops_of_a_reference_equal_the_counter": "FLOPs",
+    "test_a_classifier_is_read_loaded_and_exported_as_one": "classifiers",
     "test_what_is_exported_is_what_transformers_builds": "export",
+    "test_what_is_exported_is_the_model_that_was_imported": "export",
     "test_what_is_saved_is_the_file_that_was_loaded": "weights",
     "test_defaults_are_those_of_transformers": "defaults",
+    "test_a_field_that_is_left_out_is_what_transformers_puts_in": "defaults",
     "test_the_mixture_is_theirs": "experts",
 }
 """A test to its column."""
@@ -39,14 +44,17 @@ What archlab reads and writes of Hugging Face models, by `model_type`, and how m
 `docs/families.py` from a run of `tests/interop` and `tests/parity`; a number is of tests that passed, and one that did
 not is named.
 
-- **public configs**: the `config.json` of a public model gives its published parameters and cache, to the unit.
+- **public configs**: the `config.json` of a public model is read, and gives its published parameters and cache, or the
+  parameters that transformers gives it, to the unit.
 - **logits**, **cached logits**: equal to the reference's on a tiny model with random weights, in float64 to 1e-9 and in
   float32 to 1e-4; without a cache, and with one in chunks of several sizes.
 - **live logits**: equal to those of transformers run beside it in float64, to 1e-9 of the largest; for `deepseek` and
   `minimind`, which transformers lacks, to those of a plain module written out in the tests.
 - **tables**: cosines and sines equal those of the family's own rotary module in transformers, under every scaling.
 - **FLOPs**: the full convention equals torch's counter over transformers' model on the meta device.
-- **export**: the exported `config.json` builds the same model in transformers.
+- **classifiers**: a checkpoint of `..ForSequenceClassification` gives the scores of transformers, and is exported as
+  one.
+- **export**: the exported `config.json` is read back as the same model, and builds it in transformers.
 - **weights**: a safetensors file is loaded and written back as it was.
 - **defaults**: a field that the config leaves out means what transformers takes it for.
 - **experts**: the mixture of experts alone equals the original block.
@@ -59,8 +67,9 @@ def model_types() -> dict[str, str]:
     found = {name: name for name in HOME}
     for file in (DATA / "references").glob("*/config.json"):
         found[file.parent.name] = json.loads(file.read_text())["model_type"]
-    for file in (DATA / "facts").glob("*.json"):
-        found[file.stem] = json.loads(file.read_text())["hf_config"]["model_type"]
+    for file in (*(DATA / "facts").glob("*.json"), *(DATA / "public").glob("*.json")):
+        config = json.loads(file.read_text())["hf_config"]
+        found[file.stem] = config.get("text_config", config)["model_type"]
     return found
 
 

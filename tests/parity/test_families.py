@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from archlab.cost.params import parameters
+from archlab.decoder.cache import KVCache
 from archlab.errors import ConfigError
 from archlab.interop.export import export
 from archlab.interop.hub import load_config, read_config
@@ -25,6 +26,7 @@ from archlab.model import build
 
 pytestmark = pytest.mark.slow  # live, beside transformers
 
+LENGTH = 20
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 64}
 TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
 SMALL = {**SIZES, **TOKENS, "max_position_embeddings": 48, "intermediate_size": 40}
@@ -70,6 +72,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {**GROUPED, "sliding_window": 7},
         {**GROUPED, "sliding_window": None, "head_dim": 12},
         {**SMALL, "num_key_value_heads": 4, "sliding_window": 1, "rope_parameters": YARN},
+        {**GROUPED, "sliding_window": LENGTH - 1},
     ],
     "qwen2": [
         {**GROUPED, "max_window_layers": 1, **SLIDING},
@@ -291,7 +294,7 @@ def doubled() -> Iterator[None]:
 
 
 def original(name: str, given: dict[str, Any], folder: Path) -> tuple[nn.Module, Tensor, Tensor]:
-    """A model of transformers with random weights, saved in `folder`; token ids [2, 20] and its logits."""
+    """A model of transformers with random weights, saved in `folder`; token ids [2, LENGTH] and its logits."""
     config = AutoConfig.for_model(name, **given)
     torch.manual_seed(0)
     attention = "sdpa" if given.get("alibi") else "eager"  # Falcon's eager attention adds its biases twice
@@ -300,7 +303,7 @@ def original(name: str, given: dict[str, Any], folder: Path) -> tuple[nn.Module,
     for tensor in [*model.parameters(), *(b for n, b in model.named_buffers() if n.endswith("correction_bias"))]:
         tensor.data.normal_(0.3 if tensor.dim() == 1 else 0.0, 0.3)
     model.save_pretrained(folder)
-    ids = torch.randint(0, config.vocab_size, (2, 20))
+    ids = torch.randint(0, config.vocab_size, (2, LENGTH))
     return model, ids, model(ids, use_cache=False).logits
 
 
@@ -309,11 +312,19 @@ def original(name: str, given: dict[str, Any], folder: Path) -> tuple[nn.Module,
 def test_logits_and_parameters_equal_those_of_transformers(name: str, index: int, tmp_path: Path) -> None:
     with doubled():
         model, ids, logits = original(name, CASES[name][index], tmp_path)
-    spec = load_config(tmp_path).spec
+    check(model, ids, logits, tmp_path)
+
+
+def check(model: nn.Module, ids: Tensor, logits: Tensor, folder: Path) -> None:
+    """What archlab makes of a saved model: its parameters, and its logits in one pass and from a cache in chunks."""
+    spec = load_config(folder).spec
     assert parameters(spec).total == sum(p.numel() for p in model.parameters())
-    decoder = build(spec, dtype=torch.float64, weights=tmp_path).eval()
-    scale = max(1.0, logits.abs().max().item())
-    assert (decoder(ids) - logits).abs().max() <= 1e-9 * scale
+    decoder = build(spec, dtype=torch.float64, weights=folder).eval()
+    tolerance = 1e-9 * max(1.0, logits.abs().max().item())
+    assert (decoder(ids) - logits).abs().max() <= tolerance
+    for chunks in ([1] * LENGTH, [7, 1, 9, LENGTH - 17]):
+        cache = KVCache(spec, *ids.shape, torch.float64)
+        assert (torch.cat([decoder(part, cache) for part in ids.split(chunks, 1)], 1) - logits).abs().max() <= tolerance
 
 
 @pytest.mark.parametrize(("name", "index"), NAMED)
@@ -328,9 +339,8 @@ def test_heads_of_another_width_are_what_transformers_makes_of_them_or_refused(
         return
     with doubled():
         model, ids, logits = original(name, given, tmp_path)
-    assert parameters(spec).total == sum(p.numel() for p in model.parameters())
-    ours = build(spec, dtype=torch.float64, weights=tmp_path).eval()(ids)
-    assert (ours - logits).abs().max() <= 1e-9 * max(1.0, logits.abs().max().item())
+    check(model, ids, logits, tmp_path)
+    assert load_config(tmp_path).spec.layers == spec.layers
 
 
 @pytest.mark.parametrize(("name", "index"), NAMED)

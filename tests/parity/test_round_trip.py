@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from drawn import OPTIONS, draw
-from test_families import CASES, resolved
+from test_families import CASES, check, doubled, original, resolved
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from archlab.cost.params import parameters
@@ -37,6 +38,16 @@ def test_what_is_exported_is_the_model_that_was_imported(name: str, seed: int) -
     theirs = AutoConfig.for_model(**copy.deepcopy(config))
     assert resolved(json.loads(theirs.to_json_string(use_diff=False))) == spec
     assert counted(theirs) == parameters(spec).total == counted(AutoConfig.for_model(**copy.deepcopy(given)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", OPTIONS)
+@torch.no_grad()
+def test_logits_of_random_configs_equal_those_of_transformers(name: str, seed: int, tmp_path: Path) -> None:
+    given = {key: value for key, value in draw(name, seed).items() if key != "model_type"}
+    with doubled():
+        model, ids, logits = original(name, given, tmp_path)
+    check(model, ids, logits, tmp_path)
 
 
 def test_sliding_layers_that_are_scaled_go_round_too() -> None:
