@@ -72,10 +72,10 @@ def test_commands_answer_on_a_page(shell, folder):
 
 
 def test_the_record_of_a_run_has_all_layers(shell, folder):
-    built = shell("build", "--from", str(folder), "bench=none", "verify=false", "--json").json
-    assert len(json.dumps(built)) < 2_000_000
-    again = load(shell.folder / shell.left()[-1])
-    assert again.layers == spec_of(UNEVEN).layers
+    assert shell("build", "--from", str(folder), "bench=none", "verify=false").code == 0
+    record = shell.folder / shell.left()[-1]
+    assert record.stat().st_size < 2_000_000
+    assert load(record).layers == spec_of(UNEVEN).layers
 
 
 def test_a_long_pattern_is_text_in_yaml_and_reads_back(folder):
