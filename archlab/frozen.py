@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, ParamSpec, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, dataclass_transform
 
 T = TypeVar("T", bound="Frozen")
 P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
 
 
 class _Missing:
@@ -69,13 +70,20 @@ class Frozen:
         fields = self._fields
         if values:
             named.update(zip(fields, values, strict=False))
-        if len(named) < len(fields):
-            made = {name: make() for name, make in self._factories.items() if name not in named}
-            named = {**self._defaults, **made, **named}
-        if len(values) > len(fields) or named.keys() != fields.keys():
-            raise TypeError(f"{type(self).__name__} has the fields {', '.join(fields)}; given: {', '.join(named)}")
-        self.__dict__.update(named)
+        if named.keys() != fields.keys() or len(values) > len(fields):
+            named = self._filled(len(values), named)
+        object.__setattr__(self, "__dict__", named)
         self.__post_init__()
+
+    @classmethod
+    def _filled(cls, places: int, named: dict[str, Any]) -> dict[str, Any]:
+        """The values with the defaults of the fields that have none. Raises TypeError for what does not fit."""
+        fields = cls._fields
+        made = {name: make() for name, make in cls._factories.items() if name not in named}
+        filled = {**cls._defaults, **made, **named}
+        if places > len(fields) or filled.keys() != fields.keys():
+            raise TypeError(f"{cls.__name__} has the fields {', '.join(fields)}; given: {', '.join(named)}")
+        return filled
 
     def __post_init__(self) -> None:
         """Raise where the values do not fit together."""
@@ -114,7 +122,7 @@ def values_of(value: Frozen) -> dict[str, Any]:
     return {name: held[name] for name in value._fields}
 
 
-def remembered(function: Callable[P, R]) -> Callable[P, R]:
+def remembered(function: Callable[Concatenate[V, P], R]) -> Callable[Concatenate[V, P], R]:
     """Keep what a function makes of a Frozen value, its first argument, with that value, by the other arguments.
 
     By the value itself and not by what it equals: an int that remembers more than its number equals a plain one. What
@@ -122,11 +130,11 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
     """
 
     @functools.wraps(function)
-    def kept(*given: P.args, **named: P.kwargs) -> R:
-        store = given[0].__dict__.setdefault("_remembered", {})
-        key = (function, given[1:], *named.items())
+    def kept(value: V, *others: P.args, **named: P.kwargs) -> R:
+        store = value.__dict__.setdefault("_remembered", {})
+        key = (function, others, *map(type, others), *named.items())
         if key not in store:
-            store[key] = function(*given, **named)
+            store[key] = function(value, *others, **named)
         found: R = store[key]
         return found
 

@@ -22,7 +22,6 @@ from archlab.cost.roofline import Passes, bound
 from archlab.hardware import hardware
 
 CHUNK = 400
-CHUNK = 400
 """Compositions between two looks at the clock."""
 
 RESULTS = Path(__file__).parent / "results" / "costing.json"

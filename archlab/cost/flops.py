@@ -55,9 +55,14 @@ def flops(
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ConfigError(name, f"{value!r} is not a whole number of {least} or more", value=value)
     prefill = _by_part(spec, prompt, lambda layer: layer.attention.flops(prompt, _pairs(layer, prompt, convention)))
-    decode = _by_part(spec, new, lambda layer: layer.attention.decode_flops(new, _decode_pairs(layer, prompt, new)))
+    decode = decode_by_part(spec, prompt, new)
     by_part = {part: batch * (prefill[part] + decode[part]) for part in prefill}
     return Flops(convention, batch, prompt, new, batch * sum(prefill.values()), batch * sum(decode.values()), by_part)
+
+
+def decode_by_part(spec: DecoderSpec, prompt: int, new: int) -> dict[str, int]:
+    """FLOPs by part of `new` tokens of one sequence, one by one after `prompt` cached ones."""
+    return _by_part(spec, new, lambda layer: layer.attention.decode_flops(new, _decode_pairs(layer, prompt, new)))
 
 
 def _pairs(layer: LayerSpec, prompt: int, convention: str) -> int:

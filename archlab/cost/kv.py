@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import math
 
-from archlab.components.attention.base import CachedTensor, divisors
+from archlab.components.attention.base import Attention, CachedTensor, divisors
 from archlab.components.locality import Locality
 from archlab.cost.storage import Storage, kv_storage
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, nearest
-from archlab.frozen import Frozen
+from archlab.frozen import Frozen, remembered
 
 ENGINES = {
     "paged": "a window's layers keep the blocks of a window and one more (vLLM)",
@@ -146,16 +146,11 @@ def kv_cache(
     if tp != 1:
         check_tp(spec, tp)
     storage = kv_storage(dtype)
-    by_layer = [
-        LayerCache(
-            indices,
-            sum(token_bytes(tensor, storage, tp) for tensor in tensors),
-            locality.kept(context),
-            engine.slots(locality, context),
-            batch * beams,
-        )
-        for indices, locality, tensors in spec.cache_kinds
-    ]
+    by_layer = []
+    for layer, indices in spec.layer_kinds:
+        locality, each = layer.attention.locality, kept_bytes(layer.attention, storage, tp)
+        kept, slots = locality.kept(context), engine.slots(locality, context)
+        by_layer.append(LayerCache(indices, each, kept, slots, batch * beams))
     return KVCacheCost(
         batch=batch,
         beams=beams,
@@ -168,6 +163,18 @@ def kv_cache(
         bytes_per_token=sum(kind.bytes_per_token * len(kind.layers) for kind in by_layer),
         by_layer=by_layer,
     )
+
+
+@remembered
+def kept_bytes(attention: Attention, storage: Storage, tp: int) -> int:
+    """Bytes that one layer keeps of a token on a device."""
+    return sum(token_bytes(tensor, storage, tp) for tensor in attention.cached())
+
+
+@remembered
+def read_bytes(attention: Attention, storage: Storage, tp: int) -> int:
+    """Bytes that one layer reads of an earlier token on a device: its own, or those of the layer that it shares."""
+    return sum(token_bytes(tensor, storage, tp) for tensor in attention.read())
 
 
 def token_bytes(tensor: CachedTensor, storage: Storage, tp: int = 1) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from archlab.decoder.spec import DecoderSpec, LayerSpec
-from archlab.frozen import Frozen
+from archlab.frozen import Frozen, remembered
 
 PARTS = ("embedding", "positions", "attention", "ffn", "norms", "lm_head", "other")
 
@@ -83,6 +83,7 @@ def _ffn_detail(spec: DecoderSpec) -> dict[str, int]:
     return detail
 
 
+@remembered
 def layer_parameters(layer: LayerSpec) -> dict[str, int]:
     """Parameters of one layer by part; query and key norms count under norms."""
     norms = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())

@@ -12,14 +12,14 @@ What is not known of a device bounds nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from archlab.components.attention.base import CachedTensor
 from archlab.components.block.spec import Parallel
-from archlab.cost.flops import flops
-from archlab.cost.kv import check_tp, token_bytes
+from archlab.components.locality import Locality
+from archlab.cost.flops import decode_by_part, flops
+from archlab.cost.kv import check_tp, kept_bytes, read_bytes
 from archlab.cost.shards import Weights, up, weights
-from archlab.cost.storage import kv_storage, weight_storage
+from archlab.cost.storage import Storage, kv_storage, weight_storage
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen, replace
@@ -53,6 +53,14 @@ class Setting(Frozen):
         weights = weights or ("fp32" if dtype == "tf32" else dtype)
         plain = weights if weight_storage(weights, "weights_dtype").plain else "bf16"
         return cls(dtype, weights, cache or workload.kv_dtype or plain, tp)
+
+    @functools.cached_property
+    def weight_storage(self) -> Storage:
+        return weight_storage(self.weights, "weights_dtype")
+
+    @functools.cached_property
+    def cache_storage(self) -> Storage:
+        return kv_storage(self.cache, "kv_dtype")
 
     @property
     def trained(self) -> Setting:
@@ -149,21 +157,24 @@ class Passes(Frozen):
     @functools.cached_property
     def weights(self) -> Weights:
         """Of one device."""
-        return weights(self.spec, weight_storage(self.setting.weights, "weights_dtype"), self.setting.tp)
+        return weights(self.spec, self.setting.weight_storage, self.setting.tp)
 
     @functools.cached_property
     def _written(self) -> list[int]:
         """Bytes of a token that one device keeps, of each kind of layer."""
-        return [len(at) * self._token_bytes(layer.attention.cached()) for layer, at in self.spec.layer_kinds]
+        storage, tp = self.setting.cache_storage, self.setting.tp
+        return [len(at) * kept_bytes(layer.attention, storage, tp) for layer, at in self.spec.layer_kinds]
 
     @functools.cached_property
     def _read(self) -> list[int]:
         """Bytes of an earlier token that one device reads in a decode step, of each kind of layer."""
-        return [len(at) * self._token_bytes(layer.attention.read()) for layer, at in self.spec.layer_kinds]
+        storage, tp = self.setting.cache_storage, self.setting.tp
+        return [len(at) * read_bytes(layer.attention, storage, tp) for layer, at in self.spec.layer_kinds]
 
-    def _token_bytes(self, tensors: Sequence[CachedTensor]) -> int:
-        storage = kv_storage(self.setting.cache, "kv_dtype")
-        return sum(token_bytes(tensor, storage, self.setting.tp) for tensor in tensors)
+    @property
+    def _localities(self) -> list[Locality]:
+        """How far back each kind of layer sees."""
+        return [layer.attention.locality for layer, _ in self.spec.layer_kinds]
 
     def decode(self, batch: int, context: int) -> Work:
         """One token more for each of `batch` sequences with `context` tokens cached.
@@ -171,12 +182,12 @@ class Passes(Frozen):
         Of the cache each layer reads what the new token sees before itself, and writes one token. A layer that shares
         another's keys and values reads them again, and writes none (Brandon et al. 2024).
         """
-        seen = [locality.pairs(context + 1) - locality.pairs(context) - 1 for _, locality, _ in self.spec.cache_kinds]
+        seen = [locality.pairs(context + 1) - locality.pairs(context) - 1 for locality in self._localities]
         moved = self._weights_read(batch) | {
             "cache read": batch * sum(size * tokens for size, tokens in zip(self._read, seen, strict=True)),
             "cache written": batch * sum(self._written),
         }
-        return self._work("decode", batch, flops(self.spec, batch, context, 1).decode, moved)
+        return self._work("decode", batch, batch * sum(decode_by_part(self.spec, context, 1).values()), moved)
 
     def prefill(self, batch: int, context: int, convention: str = "causal", logits: str = "last") -> Work:
         """The prompts, `batch` x `context` tokens, into an empty cache.
@@ -185,7 +196,7 @@ class Passes(Frozen):
         chip. convention: of `flops`. logits: of the last position, which is all that serving needs, or of all.
         """
         tokens = batch * context
-        kept = [locality.kept(context) for _, locality, _ in self.spec.cache_kinds]
+        kept = [locality.kept(context) for locality in self._localities]
         moved = self._weights_read(tokens) | {
             "cache written": batch * sum(size * count for size, count in zip(self._written, kept, strict=True))
         }

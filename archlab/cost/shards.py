@@ -60,15 +60,17 @@ def weights(spec: DecoderSpec, storage: Storage, tp: int = 1) -> Weights:
     row = outer.bytes(spec.d_model, 1)
     embedding = up(spec.vocab_size, tp) * row
     head = up(outer.bytes(sum(spec.head.params().values()), 1), tp)
-    placed = sum(sum(position.params().values()) for position, _ in spec.position_kinds if position.embeds)
+    placed, biases = 0, 0
+    for position, _ in spec.position_kinds:
+        size = sum(position.params().values())
+        placed, biases = (placed + size, biases) if position.embeds else (placed, biases + size)
     experts, layers = [], 0
     for layer, indices in spec.layer_kinds:
-        (attention, _), (ffn, routed) = (_shares(choice, storage, tp) for choice in (layer.attention, layer.ffn))
-        layers += len(indices) * (_norm_bytes(layer, storage) + attention + ffn)
+        each, routed = _layer_bytes(layer, storage, tp)
+        layers += len(indices) * each
         if isinstance(layer.ffn, MixtureOfExperts):
             experts.append(Experts(len(indices) * routed, layer.ffn.n_experts, layer.ffn.experts_per_token))
     norms = (spec.block.final_norm + spec.block.embedding_norm) * sum(spec.norm.params(spec.d_model).values())
-    biases = sum(sum(position.params().values()) for position, _ in spec.position_kinds if not position.embeds)
     whole = layers + head + outer.bytes(norms + biases, 1) + (embedding if spec.head.tied else 0)
     tables = outer.bytes(placed, 1) + (0 if spec.head.tied else embedding)
     return Weights(whole, tables, row, tuple(experts))
@@ -80,6 +82,12 @@ def up(count: int, parts: int) -> int:
 
 
 @remembered
+def _layer_bytes(layer: LayerSpec, storage: Storage, tp: int) -> tuple[int, int]:
+    """Bytes of one layer on one device: of what every token passes, and of routed experts."""
+    (attention, _), (ffn, routed) = _shares(layer.attention, storage, tp), _shares(layer.ffn, storage, tp)
+    return _norm_bytes(layer, storage) + attention + ffn, routed
+
+
 def _shares(choice: Attention | FFN, storage: Storage, tp: int) -> tuple[int, int]:
     """Bytes of one layer's attention or FFN on one device: of what every token passes, and of routed experts."""
     sizes = {name: _share(choice, name, size, tp) for name, size in tensor_bytes(choice, storage).items()}

@@ -270,6 +270,8 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
 
 def _check_sharing(spec: DecoderSpec) -> None:
     """Raise ConfigError where a layer is to read the keys and values of an earlier one that there is not."""
+    if not any(layer.attention.shares_kv for layer, _ in spec.layer_kinds):
+        return
     try:
         _ = spec.kv_sources
     except ConfigError as error:

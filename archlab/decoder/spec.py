@@ -111,7 +111,7 @@ class DecoderSpec(Frozen):
     @functools.cached_property
     def layer_kinds(self) -> tuple[tuple[LayerSpec, tuple[int, ...]], ...]:
         """Each distinct layer with the indices where it stands, in order of first appearance."""
-        kinds = {id(layer): layer for layer in self.layers}
+        kinds = dict(zip(map(id, self.layers), self.layers, strict=True))
         if len(kinds) == 1:
             return ((self.layers[0], tuple(range(len(self.layers)))),)
         standing: dict[int, list[int]] = {kind: [] for kind in kinds}

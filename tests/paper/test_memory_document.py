@@ -145,7 +145,8 @@ def test_explanations_come_to_their_figures(
 ) -> None:
     dtype, optimizer = trained or ("int4", None)
     workload = replace(ROOT.workload, recompute=recompute if trained else "none")
-    split = Split(dp=dp, pp=spec.n_layers, zero=3 if trained else 0)
+    whole = any(layer.attention.shares_kv for layer in spec.layers)  # a stage keeps what its layers share
+    split = Split(dp=dp, pp=1 if whole else spec.n_layers, zero=3 if trained else 0)
     asked_for = {"train": trained is not None, "optimizer": optimizer, "dtype": dtype, "context": CONTEXT}
     made = document(replace(ROOT, spec=spec, workload=workload), **asked_for, split=split)
     sizes = {name: row["per_device"] for name, row in table(made).items()}
