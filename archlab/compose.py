@@ -218,7 +218,8 @@ def _as_preset(model: dict[str, Any]) -> dict[str, Any]:
         if isinstance(block, dict) and isinstance(block.get("choice"), str):
             defaults.append({axis: block["choice"]})
             preset[axis] = {key: value for key, value in block.items() if key != "choice"}
-    return {"defaults": [*defaults, "_self_"], **preset, "layers": pattern_text(model.get("layers"))}
+    pattern = {"layers": pattern_text(model["layers"])} if "layers" in model else {}
+    return {"defaults": [*defaults, "_self_"], **preset, **pattern}
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:

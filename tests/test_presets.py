@@ -120,6 +120,7 @@ def test_h02_the_head_counts_tied_or_not():
     assert tied == untied == 77_194_752
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", presets.names())
 def test_ready_presets_are_what_hydra_composes(name):
     assert presets.ready(name) is not None, "run `python -m archlab.compose` after a change under conf/model/"

@@ -254,6 +254,7 @@ def test_a_composition_describes_the_experts_and_the_usual_layer():
     assert described["layer_kinds"][0]["axes"]["ffn"]["d_ff"] == 10944
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", AXES)
 def test_every_choice_composes_by_itself_on_every_starting_preset(axis):
     for name in ("gqa", "gpt2", "minimind"):

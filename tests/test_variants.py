@@ -63,6 +63,7 @@ def in_python(source: str, made: dict[str, Any]) -> tuple[Any, Any]:
     return (point.spec, point.request.notes) if point.request else (str(point.error), None)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(SOURCES), overrides())
 @settings(max_examples=60)
 def test_a_point_means_what_hydras_overrides_mean(source: str, made: dict[str, Any]) -> None:

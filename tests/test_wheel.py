@@ -40,6 +40,7 @@ def run(installed, *arguments):
     return subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_the_main_job_from_another_folder(installed):
     record = json.loads(run(installed, "build", "model=gqa", "bench=none", "--json"))
     assert record["figures"]["params"]["value"] == 38_937_088

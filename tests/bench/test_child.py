@@ -97,6 +97,7 @@ def test_the_systems_killer_is_out_of_memory(
     assert statuses(measured) == {"prefill": "oom", "decode": "ok", "train": "ok"}
 
 
+@pytest.mark.slow
 def test_a_hang_is_ended_at_the_time_limit(config: dict[str, Any], faulty: Any) -> None:
     faulty("decode", "time.sleep(600)")
     start = time.monotonic()

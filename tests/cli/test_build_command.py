@@ -93,6 +93,7 @@ def test_a_measured_run_prints_its_spread(shell):
         assert text in answer.out.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["classification", "regression"])
 def test_a_task_changes_only_the_head(shell, head):
     answer = shell("build", *TINY, f"model/head={head}", "--json")
@@ -100,6 +101,7 @@ def test_a_task_changes_only_the_head(shell, head):
     assert answer.json["figures"]["train_tok_s"]["value"] > 0
 
 
+@pytest.mark.slow
 def test_too_large_for_the_device_is_a_row_that_says_so(shell):
     answer = shell("build", "model=llama-2-70b", "model.n_layers=2000")
     assert answer.code == 1
@@ -113,6 +115,7 @@ def test_d10_a_model_that_is_not_timed_says_which_attention_its_cap_needs(shell)
     assert "logit_cap 50 runs the explicit softmax (math)" in answer.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debug", [False, True])
 def test_what_torch_cannot_make_is_one_line_and_a_traceback_with_debug_only(shell, debug):
     sizes = ["model.d_model=1073741824", "model.vocab_size=2147483647", "model.attention.n_heads=1048576"]
@@ -143,6 +146,7 @@ def test_piped_output_is_never_cut(shell, columns):
     assert "…" not in answer.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8", "latin-1"])
 def test_any_encoding(shell, encoding):
     answer = shell("build", *PAPER, env={"PYTHONIOENCODING": encoding})
@@ -262,6 +266,7 @@ def test_h_is_help(shell, command):
     assert answer.out.startswith(f"Usage: archlab {command}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags", [("--info",), ("-i", "model=gqa"), ("--info", "defaults-tree"), ("--info=searchpath",), ("--cfg", "job")]
 )

@@ -96,6 +96,7 @@ def test_completion():
     assert "bench=none" in complete_override("b")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "read"),
     [

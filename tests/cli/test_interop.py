@@ -53,6 +53,7 @@ def test_import_writes_a_yaml_that_is_named_as_the_file_and_can_be_changed(shell
     assert [record["composition"]["name"] for record in compared.json["points"]] == ["my-qwen"] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FACTS)
 def test_the_yaml_composes_back_to_the_identical_spec(name, hub):
     folder = hub(name)
@@ -68,6 +69,7 @@ def test_the_yaml_composes_back_to_the_identical_spec(name, hub):
     assert resolve(body).spec == spec  # by YAML 1.1 too, whose floats need a point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_references_yaml_composes_back_to_the_identical_spec(name, tmp_path):
     folder = DATA / "references" / name
@@ -140,6 +142,7 @@ def test_two_models_at_once_are_refused(shell, hub):
     assert "both say which model" in answer.err
 
 
+@pytest.mark.slow
 def test_weights_on_the_command_line(shell):
     fits = shell("build", "--from", str(LLAMA), f"weights={LLAMA}", "bench=none")
     assert fits.code == 0, fits.err

@@ -13,6 +13,7 @@ PAPER = ("bench=none", "verify=false")
 REFUSED = "model.attention.n_kv_heads=3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -61,6 +62,7 @@ def test_a_multirun_by_configuration_is_shown_as_one(shell):
     assert [point["status"] for point in answer.json["points"]] == ["ok", "ok", "invalid"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--json",), ()])
 def test_ctrl_c_before_anything_is_finished_leaves_nothing(shell, arguments):
     command = [sys.executable, "-m", "archlab", "build", "bench=full", *arguments]

@@ -39,6 +39,7 @@ SWEEPS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", SWEEPS.values(), ids=SWEEPS)
 def test_both_launchers_leave_the_same_records(shell, arguments):
     (shell.folder / "mine" / "experiment").mkdir(parents=True)
@@ -51,6 +52,7 @@ def test_both_launchers_leave_the_same_records(shell, arguments):
     assert len(found) >= 2
 
 
+@pytest.mark.slow
 def test_the_log_says_which_and_how_many(shell):
     answer = shell("build", "-m", "seed=1,2,3", "bench=none")
     assert "in-process launcher: nothing is measured; 3 points" in answer.err
@@ -73,6 +75,7 @@ def test_i08_a_sweep_on_paper_composes_once_not_once_a_point(shell):
     assert len([name for name in shell.left() if name.endswith("record.json")]) == 300
 
 
+@pytest.mark.slow
 def test_an_unmeasured_sweep_is_not_verified_unless_asked(shell):
     for arguments, verified in (((), False), (("verify=true",), True), (BASIC, False), (("verify=false",), False)):
         answer = shell("build", "-m", "seed=1,2", "bench=none", *arguments, "--json")

@@ -28,6 +28,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [UNEVEN, MIXED], ids=["all differ", "two kinds"])
 def test_the_cost_of_many_layers_grows_with_their_number_alone(config):
     """On a quiet machine: a tenth of a millisecond a layer to read, as much to cost."""
@@ -63,6 +64,7 @@ def test_a_layers_indices_are_short():
     assert show_indices([0, 1, 2, 5]) == "0-2,5"
 
 
+@pytest.mark.slow
 def test_commands_answer_on_a_page(shell, folder):
     for words in (["compare", str(folder)], ["build", "--from", str(folder), "bench=none", "verify=false"]):
         answer = shell(*words)
@@ -71,6 +73,7 @@ def test_commands_answer_on_a_page(shell, folder):
         assert f"{7_087_872 * N + 768 * (50_257 + 1_024 + 2):,}" in answer.out
 
 
+@pytest.mark.slow
 def test_the_record_of_a_run_has_all_layers(shell, folder):
     assert shell("build", "--from", str(folder), "bench=none", "verify=false").code == 0
     record = shell.folder / shell.left()[-1]

@@ -287,6 +287,7 @@ VALUES = st.one_of(
 PARTS = st.tuples(st.sampled_from(["", "+", "++", "~", "-", "@"]), KEYS, st.sampled_from(["=", "", ":", "=="]), VALUES)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(st.one_of(PARTS.map("".join), st.text(max_size=12)))
 def test_only_an_archlab_error_comes_of_an_override(override):
@@ -308,6 +309,7 @@ def test_a_format_that_is_none_is_refused_also_beside_json(shell, form):
     assert "no format 'nope'" in answer.out + answer.err
 
 
+@pytest.mark.slow
 def test_ascii_only_output_of_a_name_beyond_it(shell):
     ascii_only = {"PYTHONIOENCODING": "ascii"}
     for arguments in (("build", "model=m\u00f6del"), ("compare", "m\u00f6del"), ("components", "n\u00f6rm")):

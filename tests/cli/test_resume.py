@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SWEEP = (
     *("build", "-m", "model/attention=gqa,mqa", "model/norm=rmsnorm,layernorm", "model.attention.n_kv_heads=null,1,3"),
     *("model.n_layers=2,3,4,5,6,7,8,9", "model.n_layers=1,2,3,4,5,6,7,8", "bench=none", "hydra.sweep.dir=out"),

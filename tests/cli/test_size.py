@@ -135,6 +135,7 @@ def test_bad_input_is_one_message(shell, words, said):
 # --- build, sweeps, compare -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sweep_at_equal_size(shell):
     swept = ("model/attention=mha,gqa,mqa", "model/ffn=swiglu,gelu", "budget.params=39M", "budget.multiple=8")
     answer = shell("build", "-m", *swept, *PAPER, "--json")
@@ -167,6 +168,7 @@ def test_its_table_shows_the_budget_and_what_was_met(shell):
         assert said in table
 
 
+@pytest.mark.slow
 def test_one_build_verifies_the_size_that_was_found_and_its_folder_is_that_model(shell):
     answer = shell("build", "model=mqa", "budget.params=39M", "budget.multiple=8", "bench=none", "--json")
     assert answer.code == 0, answer.err
@@ -180,6 +182,7 @@ def test_one_build_verifies_the_size_that_was_found_and_its_folder_is_that_model
     assert "1,448" in printed
 
 
+@pytest.mark.slow
 def test_a_timed_build_times_the_size_that_was_found(shell):
     small = ("model.n_layers=1", "model.vocab_size=64", "workload.prompt=4", "workload.new=2")
     answer = shell("build", "budget.params=900k", "bench.phases=[prefill]", "bench.seconds=0.05", *small, "--json")

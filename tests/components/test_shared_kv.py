@@ -185,6 +185,7 @@ def test_a_layer_run_again_for_its_backward_pass_gives_the_same_gradients() -> N
     assert all(torch.allclose(one, other, rtol=1e-12) for one, other in zip(again, wanted, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", [[{}, SHARES], [LOCAL, {}, LOCAL_SHARES, SHARES], [CHUNK, CHUNK_SHARES]])
 @pytest.mark.parametrize("chunk", [1, 3])
 @torch.no_grad()

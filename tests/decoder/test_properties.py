@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,6 +80,7 @@ def test_cache_bytes_on_paper_are_those_allocated(spec: DecoderSpec, batch: int,
         assert KVCache(spec, batch, length, dtype, device).nbytes == kv_cache(spec, batch, length, dtype).bytes
 
 
+@pytest.mark.slow
 @given(specs(), st.integers(1, CONTEXT - 1))
 @settings(max_examples=60)
 def test_flops_on_paper_are_those_counted(spec: DecoderSpec, prompt: int) -> None:

@@ -91,6 +91,7 @@ SAME = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", SAME, ids=" ".join)
 def test_a_point_is_what_hydra_composes(hydra: tuple[Any, Any], composer: Composer, overrides: list[str]) -> None:
     forced = [text if text[0] in "+~" else normalise([text])[0] for text in overrides]

@@ -146,6 +146,7 @@ def test_every_figure_is_explained_and_comes_out_so(preset: str, overrides: tupl
     check_explained(answer(preset, *overrides, prompt=300, trained_on=10**9, device="h200"))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(specs())
 def test_every_figure_of_any_composition(spec: DecoderSpec) -> None:
