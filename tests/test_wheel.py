@@ -48,6 +48,7 @@ def test_the_main_job_from_another_folder(installed):
     assert (installed / "elsewhere" / record["folder"] / "record.json").is_file()
 
 
+@pytest.mark.slow
 def test_sweeps_presets_and_components(installed):
     assert len(json.loads(run(installed, "build", "-m", "model=mha,gqa", "bench=none", "--json"))["points"]) == 2
     assert "63,912,192" in run(installed, "models")

@@ -69,12 +69,13 @@ def test_a_point_is_checked_and_timed(config: dict[str, Any]) -> None:
     assert measured.environment["timed_dtype"] == "fp32"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
         "os.kill(os.getpid(), signal.SIGSEGV)",
-        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", marks=pytest.mark.slow),
-        pytest.param("os._exit(7)", marks=pytest.mark.slow),
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "os._exit(7)",
     ],
 )
 def test_a_crash_loses_its_phase_and_no_other(config: dict[str, Any], faulty: Any, fault: str) -> None:

@@ -86,6 +86,7 @@ def test_a_measured_run(shell):
     assert answer.json["environment"]["torch"]
 
 
+@pytest.mark.slow
 def test_a_measured_run_prints_its_spread(shell):
     answer = shell("build", *TINY)
     assert answer.code == 0, answer.err

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 PAPER = ("bench=none", "verify=false")
 KV = "  2 x 8 x 2 x 64 x 2 = 4,096\n"
 
@@ -44,6 +46,7 @@ def test_a_swept_figure(shell):
     assert "8 x (2 x 512 x 8 x 64 + 2 x 512 x 1 x 64) = 4,718,592" in answer.out
 
 
+@pytest.mark.slow
 def test_a_figure_that_is_not_there(shell):
     for command in (("build", "model=gqa", *PAPER), ("compare", "gqa", "gpt2"), ("flops", "gqa")):
         for form in ((), ("--json",)):

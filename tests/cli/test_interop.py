@@ -163,6 +163,7 @@ def test_compare_takes_configs_folders_and_presets_side_by_side(shell, hub):
     assert {record["figures"]["params"]["value"] for record in answer.json["points"]} == {6_738_415_616}
 
 
+@pytest.mark.slow
 def test_a_path_that_is_called_as_a_preset_is_read_by_from_and_noted_elsewhere(shell, hub):
     folder = shell.folder / "gpt2"
     shutil.copytree(hub("smollm2-135m"), folder)

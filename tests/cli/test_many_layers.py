@@ -42,6 +42,7 @@ def test_the_cost_of_many_layers_grows_with_their_number_alone(config):
     assert max(map(len, figures)) < 60
 
 
+@pytest.mark.slow
 def test_the_first_kinds_are_listed_and_the_others_counted():
     spec = spec_of(UNEVEN)
     named = {name: f for name, f in exact_figures(spec, Workload()).items() if name.startswith("params.layers.")}

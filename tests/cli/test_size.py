@@ -209,6 +209,7 @@ def test_one_build_that_cannot_meet_it_is_a_wrong_request(shell):
     assert shell.left() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

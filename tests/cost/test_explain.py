@@ -38,6 +38,7 @@ def test_each_figure_of_each_preset(preset: str) -> None:
         check_all(archlab.load(preset), workload)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(specs())
 def test_each_figure_of_any_composition(spec: DecoderSpec) -> None:

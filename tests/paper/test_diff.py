@@ -118,6 +118,7 @@ def test_both_sides_of_each_figure_are_explained(words: tuple[str, ...]) -> None
     assert as_json.keys() == {"before", "after"}
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(specs(), specs())
 def test_any_two_compositions(one: DecoderSpec, other: DecoderSpec) -> None:
