@@ -134,17 +134,12 @@ def _cell(phase: dict[str, Any], base: dict[str, Any]) -> str:
 
 
 def environment() -> dict[str, Any]:
-    cpus = [
-        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
-    ]
-    flags = [
-        flag
-        for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
-        if f" {flag} " in Path("/proc/cpuinfo").read_text()
-    ]
+    info = Path("/proc/cpuinfo").read_text()
+    cpu = next(line.split(":")[1].strip() for line in info.splitlines() if "model name" in line)
+    flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {flag} " in info]
     versions = {name: importlib.metadata.version(name) for name in LIBRARIES}
     work = f"prefill 1 x {PROMPT}; decode {NEW} after {CONTEXT}; train {TRAIN[0]} x {TRAIN[1]}, no optimizer"
-    return {"cpu": cpus[0], "cores": os.cpu_count(), "flags": flags, "versions": versions, "work": work}
+    return {"cpu": cpu, "cores": os.cpu_count(), "flags": flags, "versions": versions, "work": work}
 
 
 def main() -> None:

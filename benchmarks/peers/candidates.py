@@ -107,10 +107,8 @@ class HuggingFace(Candidate):
     def fresh(self, batch: int, length: int) -> None:
         from transformers import DynamicCache, StaticCache
 
-        config = self.module.config
-        self.cache: Any = (
-            StaticCache(config=config, max_cache_len=length) if self.static else DynamicCache(config=config)
-        )
+        made = {"config": self.module.config}
+        self.cache: Any = StaticCache(**made, max_cache_len=length) if self.static else DynamicCache(**made)
         self.held = 0
 
     def rewind(self, length: int) -> None:

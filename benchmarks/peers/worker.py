@@ -1,4 +1,4 @@
-"""One candidate in a process of its own: `worker.py CANDIDATE SHAPE DTYPE`. Reads a phase a line, answers a JSON line."""
+"""One candidate in a process of its own: `worker.py CANDIDATE SHAPE DTYPE`. Reads a phase, answers a line of JSON."""
 
 from __future__ import annotations
 
@@ -91,11 +91,7 @@ def main() -> None:
     shape, warm = SHAPES[shape_name], set()
     candidate = CANDIDATES[name](shape, getattr(torch, dtype))
     params = sum(p.numel() for p in candidate.module.parameters())
-    print(
-        json.dumps({"parameters": params, "torch": torch.__version__, "threads": torch.get_num_threads()}),
-        file=out,
-        flush=True,
-    )
+    print(json.dumps({"parameters": params}), file=out, flush=True)
     for line in sys.stdin:
         try:
             answer = measure(candidate, shape, line.strip(), warm)
