@@ -68,6 +68,7 @@ def decode(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
     batch, prompt, new = workload.batch, workload.prompt, workload.new
     ids = _random_ids(decoder, batch, prompt, seed)
     with evaluating(decoder):
+        decoder.tune(batch)
         cache = _cache(decoder, workload)
         first = _likeliest(decoder(ids, cache, last_only=True))
 

@@ -19,6 +19,7 @@ from archlab.components.tape import RECOMPUTE
 from archlab.decoder.cache import KVCache
 from archlab.decoder.generate import Generative
 from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.decoder.tune import tune
 from archlab.errors import ConfigError, RequestError
 from archlab.registry import module_class
 
@@ -78,6 +79,10 @@ class Decoder(Generative):
         x = self.final_norm(x[:, -1:] if last_only or one_row else x)
         y: Tensor = self.head(self.output_dropout(x), self.embedding.weight)
         return y[:, 0] if one_row else y
+
+    def tune(self, rows: int) -> dict[str, str]:
+        """Find the quickest product of `rows` rows, as a decode step of so many sequences has them; see `tune`."""
+        return tune(self, self.embedding.weight, rows)
 
     def _span(self, ids: Tensor, cache: KVCache | None) -> Span | TensorSpan:
         if ids.dim() != 2 or 0 in ids.shape:

@@ -35,10 +35,13 @@ class Archlab(Candidate):
 
         spec = archlab.load(shape.preset, *shape.overrides)
         self.module, self.dtype = archlab.build(spec, dtype=str(dtype).removeprefix("torch.")), dtype
+        self.tuned: dict[int, dict[str, str]] = {}
 
     def fresh(self, batch: int, length: int) -> None:
         from archlab.decoder.cache import KVCache
 
+        if batch not in self.tuned:
+            self.tuned[batch] = self.module.tune(batch)
         self.cache = KVCache(self.module.spec, batch, length, self.dtype)
 
     def rewind(self, length: int) -> None:

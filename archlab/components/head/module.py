@@ -6,14 +6,14 @@ so that the tie survives the meta device, copies and casts, and each parameter i
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from archlab.components.head import spec as specs
+from archlab.components.thin import ThinProduct
 from archlab.registry import implements
 
 
-class _Projection(nn.Module):
+class _Projection(ThinProduct):
     """weight [outputs, d_model] unless tied, bias [outputs] where there is one; set by `init_weights`."""
 
     def __init__(self, width: int, d_model: int, own_weight: bool, bias: bool) -> None:
@@ -32,7 +32,7 @@ class LanguageHead(_Projection):
 
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
         """x [B, n, d_model], embedding [vocab_size, d_model] -> [B, n, vocab_size]."""
-        logits = F.linear(x, embedding if self.weight is None else self.weight, self.bias)
+        logits = self.product(x, embedding if self.weight is None else self.weight, self.bias)
         logits = logits if self.logit_scale == 1.0 else logits * self.logit_scale
         return logits if self.logit_cap is None else self.logit_cap * (logits / self.logit_cap).tanh()
 
@@ -47,4 +47,4 @@ class TaskHead(_Projection):
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
         """x [B, n, d_model] -> [B, n, n_outputs]; the embedding is not used."""
         assert self.weight is not None
-        return F.linear(x, self.weight, self.bias)
+        return self.product(x, self.weight, self.bias)
