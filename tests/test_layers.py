@@ -21,7 +21,7 @@ FLOORS = [
     {"request", "bench", "verify", "report"},
     {"overrides"},
     {"compose", "completion", "worker"},
-    {"point", "sources", "landing", "paper", "explained", "variants", "repeat", "results"},
+    {"point", "sources", "landing", "paper", "inside", "explained", "variants", "repeat", "results"},
     {"summary"},
     {"multirun"},
     {"launch"},

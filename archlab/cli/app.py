@@ -39,6 +39,8 @@ COMMANDS = {
     "fit": "device",
     "diff": "paper",
     "size": "size",
+    "shapes": "inside",
+    "verify": "inside",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
 

@@ -1,0 +1,68 @@
+"""The commands that show how a model works inside: they build it, on the meta device, and so import torch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from archlab.cli.options import OPEN, Debug, Format, Json, Model, Overrides
+from archlab.document import Document
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command(context_settings=OPEN)(shapes)
+    app.command(context_settings=OPEN)(verify)
+
+
+def shapes(
+    model: Model,
+    overrides: Overrides = None,
+    batch: Annotated[int, typer.Option("--batch", help="Sequences at once.")] = 2,
+    context: Annotated[str, typer.Option("--context", help="Tokens of each sequence: 128, 8k.")] = "128",
+    layer: Annotated[
+        int | None, typer.Option("--layer", help="The layer to show; without it, the first of each kind.")
+    ] = None,
+    form: Format = "table",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """The path of a token: each step's shapes, parameters, FLOPs, and what training keeps of it.
+
+    archlab shapes minimind model/attention=mha --batch 1 --context 2k
+    """
+    from archlab.cli.paper import print_answer
+
+    def answer() -> Document:
+        from archlab.compose import request
+        from archlab.inside.shapes import document
+        from archlab.units import read_tokens
+
+        asked = request(model, overrides or [])
+        return document(asked.spec, batch, read_tokens(context, "context"), layer)
+
+    print_answer(answer, form, as_json, None)
+
+
+def verify(
+    model: Model, overrides: Overrides = None, form: Format = "table", as_json: Json = False, debug: Debug = False
+) -> int:
+    """The self-check in full: closed forms, cache, causality, backends, tables, tie, gradients. Exit code 1 if not so.
+
+    archlab verify qwen3-0.6b model/position=alibi
+    """
+    from archlab.cli.paper import print_answer
+    from archlab.compose import request
+
+    made: list[Document] = []
+
+    def answer() -> Document:
+        from archlab.host import available_memory
+        from archlab.inside.checks import document
+
+        made.append(document(request(model, overrides or []).spec, available_memory() // 2))
+        return made[0]
+
+    print_answer(answer, form, as_json, None)
+    return int(any(row["ok"] == "no" for row in made[0].tables[0].rows))

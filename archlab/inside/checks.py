@@ -1,0 +1,150 @@
+"""The self-check in full, for `archlab verify`: what the built module must do, tried on it with real numbers.
+
+In float64 on the CPU, so that a difference is a fault and not rounding. A model that does not fit there is tried with
+the first layer of each kind alone; where that does not fit either, only the closed forms are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from archlab.bench.phases import loss_of
+from archlab.components.attention.module import Attending
+from archlab.cost.params import parameters
+from archlab.decoder.build import build
+from archlab.decoder.cache import KVCache
+from archlab.decoder.module import Decoder
+from archlab.decoder.spec import DecoderSpec
+from archlab.document import Column, Document, Table
+from archlab.frozen import replace
+from archlab.verify import check, verify
+
+LENGTH = 24
+"""Tokens of a sequence: more than a chunk of any of the ways through the cache that are tried."""
+TOLERANCE = 1e-9
+ROUNDED = 1e-6
+"""Of a table in float32: cosines of angles that were worked out in it, as far as they are looked at."""
+BYTES = 8 * 4
+"""A parameter in float64 with its gradient and what is beside both while they are made."""
+
+COLUMNS = (Column("check"), Column("expected"), Column("found"), Column("ok"))
+
+
+def document(spec: DecoderSpec, room: int) -> Document:
+    """Every check of a model, its first difference the verdict. room: bytes that the tried module may take."""
+    tried = fitting(spec, room)
+    found = [*verify(spec), *(() if tried is None else behaviour(tried))]
+    rows = [{"check": one["name"], **{key: _text(one[key]) for key in ("expected", "found", "ok")}} for one in found]
+    bad = [one for one in found if not one["ok"]]
+    verdict = (
+        f"{bad[0]['name']}: {bad[0]['found']}, not {bad[0]['expected']}" if bad else f"all {len(found)} checks hold"
+    )
+    table = Table("checks", "Checks", COLUMNS, rows)
+    return Document("verify", spec.name, [table], verdict=verdict, assumptions=_tried(spec, tried, room))
+
+
+def _text(value: Any) -> str:
+    return (
+        {True: "yes", False: "no"}[value]
+        if isinstance(value, bool)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
+
+
+def _tried(spec: DecoderSpec, tried: DecoderSpec | None, room: int) -> dict[str, str]:
+    if tried is None:
+        return {"not tried": f"the module is too large for {room:,} B; closed forms only, on the meta device"}
+    layers = (
+        f"{tried.n_layers} of {spec.n_layers} layers, the first of each kind" if tried is not spec else "all layers"
+    )
+    return {"tried": f"{layers}, float64 on the CPU, 2 x {_length(tried)} random tokens"}
+
+
+def fitting(spec: DecoderSpec, room: int) -> DecoderSpec | None:
+    """The model itself, or with the first layer of each kind alone, or None: what `room` bytes hold."""
+    first = replace(spec, layers=tuple(layer for layer, _ in spec.layer_kinds))
+    return next((one for one in (spec, first) if BYTES * parameters(one).total <= room), None)
+
+
+def behaviour(spec: DecoderSpec) -> Iterator[dict[str, Any]]:
+    """What the module does, a line a check: see `archlab.verify.check`."""
+    decoder = build(spec, dtype="fp64").eval()
+    ids = torch.randint(spec.vocab_size, (2, _length(spec)), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        logits = decoder(ids)
+        yield _equal("eval gives the same twice, bit for bit", logits, decoder(ids), 0.0)
+        yield _equal("cached one token at a time = uncached", logits, _cached(decoder, ids, 1), TOLERANCE)
+        yield _equal("cached in chunks of 5 = uncached", logits, _cached(decoder, ids, 5), TOLERANCE)
+        if not spec.head.last_token_only:
+            yield _causal(decoder, ids, logits)
+        yield _equal("fused attention = explicit softmax", *_by_backend(decoder, ids), TOLERANCE)
+        yield from _tables(decoder)
+        yield _tie(decoder)
+    yield _gradients(decoder, ids)
+
+
+def _length(spec: DecoderSpec) -> int:
+    return min(LENGTH, spec.context, spec.max_length or LENGTH)
+
+
+def _equal(name: str, wanted: Tensor, got: Tensor, tolerance: float) -> dict[str, Any]:
+    gap = float((wanted - got).abs().max())
+    limit = f"within {tolerance:g}" if tolerance else "no difference"
+    return {"name": name, "expected": limit, "found": f"{gap:.2g}" if gap else "0", "ok": gap <= tolerance}
+
+
+def _cached(decoder: Decoder, ids: Tensor, chunk: int) -> Tensor:
+    cache = KVCache(decoder.spec, ids.shape[0], ids.shape[1], torch.float64)
+    parts = [decoder(part, cache) for part in ids.split(chunk, 1)]
+    return parts[-1] if decoder.spec.head.last_token_only else torch.cat(parts, 1)
+
+
+def _causal(decoder: Decoder, ids: Tensor, logits: Tensor) -> dict[str, Any]:
+    """Another last token must leave every earlier row as it was."""
+    other = ids.clone()
+    other[:, -1] = (other[:, -1] + 1) % decoder.spec.vocab_size
+    changed = decoder(other)
+    return _equal("a later token changes no earlier logit", logits[:, :-1], changed[:, :-1], TOLERANCE)
+
+
+def _by_backend(decoder: Decoder, ids: Tensor) -> tuple[Tensor, Tensor]:
+    attentions = [module for module in decoder.modules() if isinstance(module, Attending)]
+    found, outputs = [module.backend for module in attentions], []
+    for backend in ("sdpa", "math"):
+        for module in attentions:
+            module.backend = backend
+        outputs.append(decoder(ids))
+    for module, usual in zip(attentions, found, strict=True):
+        module.backend = usual
+    return outputs[0], outputs[1]
+
+
+def _tables(decoder: Decoder) -> Iterator[dict[str, Any]]:
+    """Rotary tables of a float32 model against those of this one."""
+    single = build(decoder.spec, dtype="fp32", seed=None)
+    for index, (wide, narrow) in enumerate(zip(decoder.positions, single.positions, strict=True)):
+        for position in (wide, narrow):
+            position.reach(_length(decoder.spec))
+        pairs = list(zip(getattr(wide, "tables", ()), getattr(narrow, "tables", ()), strict=True))
+        for name, (exact, rounded) in zip(("cosines", "sines"), pairs, strict=False):
+            yield _equal(f"rotary {name} {index} in float32 = in float64", exact, rounded.double(), ROUNDED)
+
+
+def _tie(decoder: Decoder) -> dict[str, Any]:
+    """A tied head has no weight of its own, on the meta device and after leaving it."""
+    own = sum(parameter.numel() for parameter in decoder.head.parameters())
+    return check("parameters of the head, built on meta and filled", parameters(decoder.spec).by_part["lm_head"], own)
+
+
+def _gradients(decoder: Decoder, ids: Tensor) -> dict[str, Any]:
+    """Every parameter is on a way back from the loss; what comes that way may be 0, as of an expert without tokens."""
+    decoder.train()
+    loss_of(decoder(ids[:, :-1]), ids[:, 1:], decoder).backward()
+    reached = [parameter.grad is not None for parameter in decoder.parameters()]
+    return check("tensors that the gradient reaches", len(reached), sum(reached))
