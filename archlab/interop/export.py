@@ -47,10 +47,10 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
 
 
 def _ways(spec: DecoderSpec) -> Iterator[dict[str, Any]]:
-    """All that can be said of a spec, what most families take for granted left out at first."""
+    """All that can be said of a spec, what most families take for granted or have no words for left out at first."""
     said = fields_of(spec)
-    yield {name: value for name, value in said.items() if name != "layer_types"}
-    yield said
+    for left_out in (("layer_types", "rope_parameters"), ("rope_parameters",), ()):
+        yield {name: value for name, value in said.items() if name not in left_out}
     if said["rope_scaling"] is None:
         yield {**said, "rope_scaling": DEFAULT}
 

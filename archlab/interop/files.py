@@ -43,7 +43,8 @@ class TensorFiles:
         try:
             handle = safe_open(file, "pt")
             names = list(handle.keys())
-            slices = {name: handle.get_slice(name) for name in names if listed is None or name in listed}
+            wanted = set(names if listed is None else listed)
+            slices = {name: handle.get_slice(name) for name in names if name in wanted}
             shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
         except (SafetensorError, OSError) as error:
             raise RequestError(f"{file}: is not a safetensors file: {error}") from None

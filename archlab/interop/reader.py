@@ -138,6 +138,13 @@ class Fields:
         fields.asked = self.asked
         return fields
 
+    def without(self, *names: str) -> Fields:
+        """These fields less some that no code of the family reads, for all that they are aliases elsewhere."""
+        fields = Fields({name: value for name, value in self.raw.items() if name not in names}, self.where)
+        fields.asked = self.asked
+        self.asked.update(dict.fromkeys(names))
+        return fields
+
     def spelled(self, name: str) -> str:
         """The name by which the config has this field: its own, or an alias. Two that disagree are refused."""
         names = [name, *ALIASES.get(name, ())]
