@@ -27,7 +27,10 @@ def import_(
     """
     from archlab.interop.card import import_preset
 
-    deliver(*import_preset(path, output), output)
+    text, said, notes = import_preset(path, output)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    deliver(text, said, output)
 
 
 def export_(

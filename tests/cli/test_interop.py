@@ -53,6 +53,15 @@ def test_import_writes_a_yaml_that_is_named_as_the_file_and_can_be_changed(shell
     assert [record["composition"]["name"] for record in compared.json["points"]] == ["my-qwen"] * 2
 
 
+def test_c06_import_says_that_the_factor_holds_and_not_the_ratio(shell, hub):
+    scaling = {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32768}
+    folder = hub("qwen2.5-7b", max_position_embeddings=131072, rope_scaling=scaling)
+    said = "position: factor 2 holds, though the context is 4 times the original"
+    answer = shell("import", str(folder), "-o", "mine.yaml")
+    assert answer.err == f"note: {said}\n"
+    assert f"# Note: {said}.\n" in (shell.folder / "mine.yaml").read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FACTS)
 def test_the_yaml_composes_back_to_the_identical_spec(name, hub):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from imported import fact, spec_of
+from imported import FACTS, fact, spec_of
 
 import archlab
 from archlab.errors import ConfigError
@@ -52,6 +52,13 @@ def test_a_model_of_a_family_is_exported_to_it(name: str, more: dict[str, Any]) 
     again = export(spec)
     assert again["model_type"] == config["model_type"]
     assert spec_of(again) == spec
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_rotation_is_said_once(name: str) -> None:
+    """transformers 5's block for two kinds of layer stays out where the hub's block has said it all."""
+    exported = export(spec_of(fact(name)["hf_config"]))
+    assert "rope_parameters" not in exported
 
 
 @pytest.mark.parametrize("family", ["deepseek_v2", "deepseek_v3"])
