@@ -27,20 +27,24 @@ Entry = tuple[int, Blocks, TypedOn]
 """How often an entry of the pattern repeats, what it changes by axis, and the keys that were set there."""
 
 
-def read_pattern(pattern: Any, typed: bool) -> list[Entry]:
-    """The entries of model.layers, none where there is no pattern. typed: by the user. Raises ConfigError."""
+def read_pattern(pattern: Any, model: Blocks, typed: bool) -> list[Entry]:
+    """The entries of model.layers, none where there is no pattern. Raises ConfigError.
+
+    model: the blocks that they change. typed: by the user; of a preset, what the model's choices lack may be dropped.
+    """
     if pattern is None:
         return []
     if isinstance(pattern, str):
         pattern = _parsed(pattern)
     if not isinstance(pattern, list | tuple) or not pattern:
         raise ConfigError("model.layers", f"{pattern!r} is not a list of layers")
-    return [_entry(Verbatim(entry), f"model.layers[{index}]", typed) for index, entry in enumerate(pattern)]
+    entries = [_entry(Verbatim(entry), f"model.layers[{index}]") for index, entry in enumerate(pattern)]
+    return entries if typed else [(repeat, changes, _held(changes, keys, model)) for repeat, changes, keys in entries]
 
 
 @functools.lru_cache(REMEMBERED)
-def _entry(written: Verbatim, path: str, mine: bool) -> Entry:
-    """One entry of a pattern. mine: the user's, whose options a choice must have; a preset's may be dropped."""
+def _entry(written: Verbatim, path: str) -> Entry:
+    """One entry, all its keys as set there."""
     entry = written.data
     if not isinstance(entry, Mapping):
         raise ConfigError(path, f"{entry!r} is not a mapping of axes")
@@ -53,8 +57,18 @@ def _entry(written: Verbatim, path: str, mine: bool) -> Entry:
             raise unknown_key(axis, [*LAYER_AXES, "repeat"]).under(path)
         if not isinstance(block, Mapping):
             raise ConfigError(f"{path}.{axis}", f"{block!r} is not a mapping of options", value=block)
-    typed = {axis: frozenset(_keys(block)) for axis, block in changes.items() if mine or "choice" in block}
+    typed = {axis: frozenset(_keys(block)) for axis, block in changes.items()}
     return repeat, {axis: Verbatim(block) for axis, block in changes.items()}, typed
+
+
+def _held(changes: Blocks, keys: TypedOn, model: Blocks) -> TypedOn:
+    """Of the keys that an entry sets, those that the choice has which it sets them for: its own, or the model's."""
+    held = dict(keys)
+    for axis, block in changes.items():
+        if "choice" not in block.data:
+            known = choice(axis, model[axis].data["choice"]).options
+            held[axis] = frozenset(key for key in keys[axis] if key.split(".")[0] in known)
+    return held
 
 
 def _keys(block: Mapping[str, Any]) -> set[str]:

@@ -237,7 +237,7 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
     typed_on = _typed_on(frozenset(typed))
     base = reader.layer(blocks, "model", typed_on)
     head = reader.head(blocks, typed_on)
-    pattern = read_pattern(model.get("layers"), "model.layers" in typed)
+    pattern = read_pattern(model.get("layers"), blocks, "model.layers" in typed)
     layers = _layers(reader, options.n_layers, pattern, base, blocks, typed_on)
     refuse_idle(typed_on, pattern)
     spec = DecoderSpec(

@@ -25,6 +25,10 @@ DENSE = {**ROUTED, **RANKS, "hidden_size": 32, "num_attention_heads": 4, "first_
         ("gpt2", ["model/norm=rmsnorm"], "in gpt2, norm would be layernorm, not rmsnorm"),
         ("gemma-2b", ["model/ffn=geglu"], "in gemma, hidden_activation: I do not model"),
         ("llama-3-8b", ["model/head=regression"], "in llama, head would be classification, not regression"),
+        ("gqa", ["model/ffn=gelu"], "in llama, layer 0: ffn would be geglu, not gelu"),
+        ("gpt2", ["model/ffn=swiglu"], "in gpt2, layer 0: ffn would be silu, not swiglu"),
+        ("gpt2", ["model/attention=mqa"], "in gpt2, layer 0: attention would be mha, not mqa"),
+        ("transformer-2017", [], "block would be pre_norm, not post_norm"),
     ],
 )
 def test_the_nearest_family_is_blamed(model: str, changes: list[str], message: str) -> None:
