@@ -82,7 +82,7 @@ def _shards(index: Path) -> dict[Path, list[str] | None]:
     """The shards of an index; each must lie beside it."""
     listed = read_json(index, MAX_INDEX).get("weight_map")
     if not isinstance(listed, dict) or not listed:
-        raise RequestError(f"{index}: has no weight_map")
+        raise RequestError(f"{index}: has no weight_map, so it is no index of safetensors files")
     shards: dict[Path, list[str] | None] = {}
     for name, file in listed.items():
         if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
