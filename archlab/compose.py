@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from archlab import presets
 from archlab.decoder.describe import in_short
-from archlab.decoder.resolve import pattern_text
+from archlab.decoder.pattern import pattern_text
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
 from archlab.frozen import replace

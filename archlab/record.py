@@ -109,21 +109,19 @@ def write_atomically(path: Path, text: str, flush: bool = True) -> Path:
     """Write a file, whole or not at all, whenever this process ends; its folder is made where it is not there.
 
     flush: wait until the disk has it (some milliseconds), so that the same holds when the machine loses its power.
-    Raises OSError, which names the file.
+    Whoever may read new files here may read it. Raises OSError, which names the file.
     """
-    import tempfile  # it imports much, and most commands write nothing
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")  # tempfile's would be for this user's eyes alone
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             if flush:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:  # a full disk says no more than that
             error.filename = str(path)
         raise

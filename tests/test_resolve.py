@@ -291,3 +291,54 @@ def test_choices_say_what_might_not_be_expected_of_them_once():
     [remark] = capped.remarks
     assert remark == "attention: logit_cap 50 runs the explicit softmax (math): torch's fused attention cannot cap"
     assert resolve(changed(attention={"logit_cap": 50.0, "backend": "math"})).spec.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "other"),
+    [
+        ("deepseek-v3", "ffn", "gelu"),
+        ("deepseek-moe-16b", "ffn", "gelu"),
+        ("smollm3-3b", "position", "alibi"),
+        ("gemma-3-1b", "position", "none"),
+        ("gemma-3-1b", "attention", "mla"),
+        ("gpt-oss-20b", "attention", "mla"),
+    ],
+)
+def test_a_swap_reaches_every_layer_that_has_the_models_own_choice(name, axis, other):
+    body = preset(name)
+    own = [entry.get(axis, {}).get("choice") for entry in body["layers"] for _ in range(entry.get("repeat", 1))]
+    swapped = archlab.load(name, f"model/{axis}={other}")
+    found = [getattr(layer, axis).choice for layer in swapped.layers[: len(own)]]
+    assert found == [choice or other for choice in own]
+    assert other in found
+
+
+def test_a_pattern_that_was_typed_is_not_dropped_and_a_presets_is():
+    swap, pattern = "model/attention=mla", [{"attention": {"window": 4}}]
+    with pytest.raises(ConfigError, match=r"model\.layers\[0\]\.attention\.window: mla has no such option"):
+        archlab.load("gemma-2-2b", swap, "model.layers=[{attention: {window: 4}}]")
+    changes = changed("gemma-2-2b", layers=pattern) | {"attention": preset("deepseek-v3")["attention"]}
+    assert "dropped model.layers[0].attention.window = 4: mla has no such option" in resolve(changes).notes
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "key"),
+    [
+        ("gemma-2-2b", "model.attention.window=8", "model.attention.window"),
+        ("gpt-oss-20b", "model.attention.window=null", "model.attention.window"),
+    ],
+)
+def test_what_no_layer_would_take_from_the_model_is_not_ignored(name, override, key):
+    with pytest.raises(ConfigError, match=r"each entry of model\.layers says otherwise") as caught:
+        archlab.load(name, override)
+    assert caught.value.key == key
+
+
+def test_what_some_layer_takes_from_the_model_is_set_there():
+    bases = [layer.position.base for layer in archlab.load("gemma-3-1b", "model.position.base=7e5").layers[:6]]
+    assert bases == [1e4] * 5 + [7e5]
+
+
+def test_what_the_model_lost_is_told_once():
+    notes = resolve(changed("deepseek-moe-16b", ffn={"choice": "gelu"})).notes
+    assert len({note.partition("ffn.")[2] for note in notes}) == len(notes) > 3

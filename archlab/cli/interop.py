@@ -26,8 +26,13 @@ def import_(
     archlab import Qwen3-8B -o conf/model/my-qwen.yaml
     """
     from archlab.interop.card import import_preset
+    from archlab.interop.reader import refuse_itself
 
-    deliver(*import_preset(path, output), output)
+    refuse_itself(path, output)
+    text, said, notes = import_preset(path, output)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    deliver(text, said, output)
 
 
 def export_(
@@ -42,7 +47,9 @@ def export_(
     """
     from archlab.compose import load, shadowed
     from archlab.interop.card import export_config
+    from archlab.interop.reader import refuse_itself
 
+    refuse_itself(model, output)
     for note in shadowed(model):
         print(f"note: {note}", file=sys.stderr)
     deliver(*export_config(load(model, *(overrides or []))), output)

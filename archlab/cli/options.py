@@ -45,10 +45,17 @@ def deliver(text: str, told: str, output: str | None) -> None:
     if output is None:
         print(text, end="")
         return
-    from archlab.record import write_atomically
-
     try:
-        write_atomically(Path(output), text)
+        _write(Path(output), text)
     except OSError as error:
         raise RequestError(f"{output}: cannot be written: {error.strerror}") from None
     print(f"{output}: {told}")
+
+
+def _write(path: Path, text: str) -> None:
+    from archlab.record import write_atomically
+
+    if path.exists() and not path.is_file() and not path.is_dir():  # a pipe or a device, which no file may replace
+        path.write_text(text, encoding="utf-8")
+    else:
+        write_atomically(path.resolve(), text)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from archlab.components.head.spec import Head
+from archlab.decoder.pattern import LAYER_AXES, REMEMBERED, Blocks, Entry, TypedOn, read_pattern, refuse_idle
 from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
 from archlab.errors import ConfigError, nearest, unknown_key
 from archlab.frozen import Frozen
 from archlab.options import BLOCK, Option, Verbatim, option, options_of, read_options
 from archlab.registry import AXES, Choice, choice, choices, part_choices
-
-LAYER_AXES = ("norm", "attention", "position", "ffn", "dropout", "block")
 
 
 class ModelOptions(Frozen):
@@ -49,17 +47,8 @@ class Resolved(Frozen):
     notes: list[str]
 
 
-REMEMBERED = 2**14
-"""Blocks that are kept as read: a sweep writes the same ones again and again."""
-
 Sizes = tuple[tuple[str, Any], ...]
 """What the model supplies to a choice, by name: its sizes, and of a layer the norm and the heads."""
-
-Blocks = Mapping[str, Verbatim]
-"""The config's block of each axis."""
-
-TypedOn = Mapping[str, frozenset[str]]
-"""By axis, the keys below it that the user set."""
 
 Read = tuple[Any, tuple[str, ...]]
 """A spec, and what was dropped from its block, a line each: the key below the block, and why."""
@@ -159,8 +148,11 @@ def _layer(**parts: Any) -> LayerSpec:
 
 @dataclass
 class _Reader:
+    """notes: what was dropped, a line each; told: the same less its place, so that what the model lost is said once."""
+
     sizes: Sizes
     notes: list[str] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
 
     def layer(self, blocks: Blocks, path: str, typed: TypedOn) -> LayerSpec:
         """One layer's spec from its blocks below `path`; equal layers come back as the same object."""
@@ -184,8 +176,8 @@ class _Reader:
         return spec
 
     def _note(self, path: str, dropped: tuple[str, ...]) -> None:
-        if dropped:
-            self.notes += [f"dropped {path}.{note}" for note in dropped]
+        self.notes += [f"dropped {path}.{note}" for note in dropped if note not in self.told]
+        self.told.update(dropped)
 
 
 def _placed(error: ConfigError, path: str, axes: Iterable[str], blocks: Blocks) -> ConfigError:
@@ -198,12 +190,6 @@ def _placed(error: ConfigError, path: str, axes: Iterable[str], blocks: Blocks) 
 def _below(name: str, typed: Collection[str]) -> set[str]:
     """The typed keys below an option: `d_ff` of `expert.d_ff`."""
     return {key.removeprefix(f"{name}.") for key in typed if key.startswith(f"{name}.")}
-
-
-def _keys(block: Mapping[str, Any]) -> set[str]:
-    """The keys that a block sets, dotted: `n_experts`, `expert`, `expert.d_ff`."""
-    nested = {f"{key}.{name}" for key, value in block.items() if isinstance(value, Mapping) for name in _keys(value)}
-    return {*map(str, block), *nested}
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,7 +237,9 @@ def resolve(model: Mapping[str, Any], typed: Collection[str] = ()) -> Resolved:
     typed_on = _typed_on(frozenset(typed))
     base = reader.layer(blocks, "model", typed_on)
     head = reader.head(blocks, typed_on)
-    layers = _layers(reader, options.n_layers, model.get("layers"), base, blocks, typed_on)
+    pattern = read_pattern(model.get("layers"), blocks, "model.layers" in typed)
+    layers = _layers(reader, options.n_layers, pattern, base, blocks, typed_on)
+    refuse_idle(typed_on, pattern)
     spec = DecoderSpec(
         name=options.name,
         **sizes,
@@ -316,22 +304,17 @@ def _read_model(written: Verbatim) -> ModelOptions:
 def _layers(
     reader: _Reader,
     n_layers: int,
-    pattern: Any,
+    pattern: Sequence[Entry],
     base: LayerSpec,
     blocks: Blocks,
     typed_on: TypedOn,
 ) -> tuple[LayerSpec, ...]:
     """The pattern's entries, each `repeat` times, again and again until there are n_layers."""
-    if pattern is None:
+    if not pattern:
         return (base,) * n_layers
-    if isinstance(pattern, str):
-        pattern = _parsed(pattern)
-    if not isinstance(pattern, list | tuple) or not pattern:
-        raise ConfigError("model.layers", f"{pattern!r} is not a list of layers")
     unrolled: list[LayerSpec] = []
-    for index, entry in enumerate(pattern):
+    for index, (repeat, changes, typed) in enumerate(pattern):
         path = f"model.layers[{index}]"
-        repeat, changes, typed = _entry(Verbatim(entry), path)
         changed = {axis: _changed(axis, blocks[axis], change) for axis, change in changes.items()}
         layer = reader.layer({**blocks, **changed}, path, {**typed_on, **typed})
         if layer.position.embeds and layer.position != base.position:
@@ -339,40 +322,3 @@ def _layers(
             raise ConfigError(f"{path}.position", problem, value=layer.position.choice)
         unrolled += [layer] * repeat
     return tuple(itertools.islice(itertools.cycle(unrolled), n_layers))
-
-
-LONG_PATTERN = 100
-"""Entries of a pattern from which on it is written as text: Hydra takes a minute over a list of 10,000."""
-
-
-def pattern_text(pattern: Any) -> Any:
-    """A pattern of layers as Hydra is given it: a long one as JSON text, one object instead of one a number."""
-    if not isinstance(pattern, list | tuple) or len(pattern) < LONG_PATTERN:
-        return pattern
-    return json.dumps(pattern, separators=(",", ":"))
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ConfigError("model.layers", f"{text[:40]!r} is not a list of layers, nor the text of one") from None
-
-
-@functools.lru_cache(REMEMBERED)
-def _entry(written: Verbatim, path: str) -> tuple[int, Blocks, TypedOn]:
-    """How often a pattern's entry repeats, what it changes by axis, and the keys that it sets there."""
-    entry = written.data
-    if not isinstance(entry, Mapping):
-        raise ConfigError(path, f"{entry!r} is not a mapping of axes")
-    repeat = entry.get("repeat", 1)
-    if isinstance(repeat, bool) or not isinstance(repeat, int) or not 1 <= repeat <= MAX_LAYERS:
-        raise ConfigError(f"{path}.repeat", f"{repeat!r} is not a whole number from 1 to {MAX_LAYERS}", value=repeat)
-    changes = {key: value for key, value in entry.items() if key != "repeat"}
-    for axis, block in changes.items():
-        if axis not in LAYER_AXES:
-            raise unknown_key(axis, [*LAYER_AXES, "repeat"]).under(path)
-        if not isinstance(block, Mapping):
-            raise ConfigError(f"{path}.{axis}", f"{block!r} is not a mapping of options", value=block)
-    typed = {axis: frozenset(_keys(block)) for axis, block in changes.items()}
-    return repeat, {axis: Verbatim(block) for axis, block in changes.items()}, typed

@@ -21,13 +21,19 @@ def summary(spec: DecoderSpec) -> str:
     return f"{counts.total:,} parameters{active}; KV cache {cache:,} B a token in bf16"
 
 
-def import_preset(path: str | Path, output: str | Path | None = None) -> tuple[str, str]:
-    """A config.json as the YAML of a preset, and what it is in a line. output: the file that it is for names it."""
+def import_preset(path: str | Path, output: str | Path | None = None) -> tuple[str, str, tuple[str, ...]]:
+    """A config.json as the YAML of a preset, what it is in a line, and what one might not expect of it, a line each.
+
+    output: the file that it is for names it.
+    """
     found = load_config(path)
     name = found.model["name"] if output is None else Path(output).stem
     source = found.model["about"] or name
-    header = f"{source}: imported from its config.json (model_type {found.model_type}).\n{summary(found.spec)}."
-    return to_yaml({**found.model, "name": name}, header), f"{found.model_type}, {summary(found.spec)}"
+    notes = found.spec.remarks
+    header = [f"{source}: imported from its config.json (model_type {found.model_type}).", f"{summary(found.spec)}."]
+    header += [f"Note: {note}." for note in notes]
+    text = to_yaml({**found.model, "name": name}, "\n".join(header))
+    return text, f"{found.model_type}, {summary(found.spec)}", notes
 
 
 def export_config(spec: DecoderSpec) -> tuple[str, str]:

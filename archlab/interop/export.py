@@ -21,12 +21,16 @@ from archlab.interop.hub import read_config
 from archlab.interop.reader import Fields
 from archlab.interop.task import fields_of_task
 from archlab.options import Spec
+from archlab.registry import choice
 
 INCIDENTAL = frozenset({"backend", "cache", "rule", "multiple", "p", "rope_length"})
 """Options that say how something is run, or how a number was chosen, rather than what the model is."""
 
 NO_TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
 """A spec knows no tokenizer; a family's default ids may lie outside a small vocabulary."""
+
+UNREAD = 2
+"""As how many differences a config counts that the family refuses: what else is wrong is not known."""
 
 
 def export(spec: DecoderSpec) -> dict[str, Any]:
@@ -47,10 +51,10 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
 
 
 def _ways(spec: DecoderSpec) -> Iterator[dict[str, Any]]:
-    """All that can be said of a spec, what most families take for granted left out at first."""
+    """All that can be said of a spec, what most families take for granted or have no words for left out at first."""
     said = fields_of(spec)
-    yield {name: value for name, value in said.items() if name != "layer_types"}
-    yield said
+    for left_out in (("layer_types", "rope_parameters"), ("rope_parameters",), ()):
+        yield {name: value for name, value in said.items() if name not in left_out}
     if said["rope_scaling"] is None:
         yield {**said, "rope_scaling": DEFAULT}
 
@@ -66,34 +70,47 @@ def _attempt(spec: DecoderSpec, known: Family, said: Mapping[str, Any]) -> tuple
         config = {**task, "model_type": known.model_type, **asked, **NO_TOKENS}
         again = resolve(read_config(config)[1]).spec
     except ConfigError as error:
-        return {}, [str(error)] * 2  # what else is wrong is not known
+        return {}, [str(error)] * UNREAD
     return config, list(differences(spec, again))
 
 
 def differences(wanted: DecoderSpec, got: DecoderSpec) -> Iterator[str]:
-    """Where two models differ in what they are, a line each: `norm.eps would be 1e-05, not 1e-06`."""
+    """Where two models differ in what they are, a line each: `norm.eps would be 1e-05, not 1e-06`.
+
+    What several layers have otherwise is told of the first.
+    """
     for name in ("d_model", "n_layers", "vocab_size", "context"):
         if getattr(wanted, name) != getattr(got, name):
             yield f"{name} would be {getattr(got, name)}, not {getattr(wanted, name)}"
+    told = set()
+    for where, axis, mine, theirs in _pairs(wanted, got):
+        for line in _differ(axis, mine, theirs):
+            if line not in told:
+                told.add(line)
+                yield f"{where}{line}"
+
+
+def _pairs(wanted: DecoderSpec, got: DecoderSpec) -> Iterator[tuple[str, str, Spec, Spec]]:
+    """Choices that must be one: where they stand, their axis, and the two."""
     for axis in ("norm", "block", "head"):
-        yield from _differ(axis, getattr(wanted, axis), getattr(got, axis))
+        yield "", axis, getattr(wanted, axis), getattr(got, axis)
     seen = set()
     for index, (mine, theirs) in enumerate(zip(wanted.layers, got.layers, strict=False)):
         if (id(mine), id(theirs)) in seen:
             continue
         seen.add((id(mine), id(theirs)))
         for axis, part in mine.axes().items():
-            yield from _differ(f"layer {index}: {axis}", part, getattr(theirs, axis))
+            yield f"layer {index}: ", axis, part, getattr(theirs, axis)
 
 
-def _differ(where: str, wanted: Spec, got: Spec) -> Iterator[str]:
+def _differ(axis: str, wanted: Spec, got: Spec) -> Iterator[str]:
     mine, theirs = substance(wanted), substance(got)
-    if mine["is"] != theirs["is"]:
-        yield f"{where} would be {got.choice}, not {wanted.choice}"
+    wrong = {name: value for name, value in mine.items() if not _equal(value, theirs.get(name))}
+    if "is" in wrong or wrong.keys() & choice(wanted.axis, wanted.choice).fixed.keys():
+        yield f"{axis} would be {got.choice}, not {wanted.choice}"
         return
-    for name, value in mine.items():
-        if not _equal(value, theirs.get(name)):
-            yield f"{where}.{name} would be {theirs.get(name)}, not {value}"
+    for name, value in wrong.items():
+        yield f"{axis}.{name} would be {theirs.get(name)}, not {value}"
 
 
 def substance(spec: Spec) -> dict[str, Any]:

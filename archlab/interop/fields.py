@@ -163,13 +163,13 @@ def _position(spec: DecoderSpec) -> Values:
     return {
         "rope_theta": _get(position, "base"),
         "rope_scaling": _scaling(position) or None,
-        "rope_parameters": _two_ropes(position, local) if local.choice in ROPE_TYPES else _ABSENT,
+        "rope_parameters": _two_ropes(position, local) if _scaling(local) else _ABSENT,
         "inference_rope_scaling": position.choice == "yarn",
         "partial_rotary_factor": fraction,
         "rotary_dim": int(head_dim * fraction) or _ABSENT,
         "rope_interleave": _get(position, "layout", "half") == "interleaved",
         "rope_local_base_freq": _get(local, "base"),
-        "original_max_position_embeddings": _get(position, "original_context", spec.context),
+        "original_max_position_embeddings": _get(position, "original_context"),
         "no_rope_layers": [int(one.position.choice != "none") for one in spec.layers],
         "alibi": position.choice == "alibi",
     }

@@ -43,7 +43,8 @@ class TensorFiles:
         try:
             handle = safe_open(file, "pt")
             names = list(handle.keys())
-            slices = {name: handle.get_slice(name) for name in names if listed is None or name in listed}
+            wanted = set(names if listed is None else listed)
+            slices = {name: handle.get_slice(name) for name in names if name in wanted}
             shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
         except (SafetensorError, OSError) as error:
             raise RequestError(f"{file}: is not a safetensors file: {error}") from None
@@ -81,7 +82,7 @@ def _shards(index: Path) -> dict[Path, list[str] | None]:
     """The shards of an index; each must lie beside it."""
     listed = read_json(index, MAX_INDEX).get("weight_map")
     if not isinstance(listed, dict) or not listed:
-        raise RequestError(f"{index}: has no weight_map")
+        raise RequestError(f"{index}: has no weight_map, so it is no index of safetensors files")
     shards: dict[Path, list[str] | None] = {}
     for name, file in listed.items():
         if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):

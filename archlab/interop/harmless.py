@@ -22,7 +22,7 @@ _REASONS = {
     "how weights are drawn": "initializer_range init_std initializer_factor init_device embedding_fraction init_config",
     "training only": """
         router_aux_loss_coef aux_loss_alpha seq_aux router_jitter_noise layerdrop gradient_checkpointing
-        classifier_dropout ep_size z_loss_coef""",
+        classifier_dropout ep_size z_loss_coef num_steps""",
     "a dropout that the family does not have, in training only": """
         attention_dropout attn_pdrop attention_probs_dropout_prob residual_dropout resid_pdrop hidden_dropout
         hidden_dropout_prob dropout embedding_dropout embd_pdrop emb_pdrop activation_dropout""",

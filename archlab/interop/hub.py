@@ -106,6 +106,12 @@ def _text_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _name(file: Path) -> str:
-    """What tables call it: the folder of a config.json, or the file's own name."""
-    own = file.resolve().parent.name if file.name == FILE else file.stem
+    """What tables call it: the folder of a config.json, or the file's own name; in the hub's cache, the repository."""
+    own = _folder_name(file.parent.resolve()) if file.name == FILE else file.stem
     return re.sub(r"[^\w.-]+", "-", own).strip("-")[:80] or "model"
+
+
+def _folder_name(folder: Path) -> str:
+    """Qwen3-8B of .../Qwen3-8B, and of .../models--Qwen--Qwen3-8B/snapshots/1a2b, whose files are links."""
+    cached = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
+    return folder.parent.parent.name.rpartition("--")[2] if cached else folder.name

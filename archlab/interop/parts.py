@@ -186,18 +186,19 @@ def _repeated(entry: Mapping[str, Block], same: Sequence[Any]) -> dict[str, Any]
 
 
 def _touched(changes: Sequence[Mapping[str, Block]]) -> dict[str, dict[str, None]]:
+    """The options that some layer sets, by axis; those of a choice of its own are that layer's alone."""
     touched: dict[str, dict[str, None]] = {}
     for change in changes:
         for axis, block in change.items():
-            keys = ("choice",) if "choice" in block else tuple(block)
-            touched.setdefault(axis, {}).update(dict.fromkeys(keys))
+            if "choice" not in block:
+                touched.setdefault(axis, {}).update(dict.fromkeys(block))
     return touched
 
 
 def _explicit(model: Model, change: Mapping[str, Block], touched: Mapping[str, Mapping[str, None]]) -> dict[str, Block]:
-    """A layer's entry that also says where it is as the model is, so that no entry is empty."""
+    """A layer's entry that also says which options are as the model's, but not which choice: a swap shall reach it."""
     own = {axis: {key: model[axis].get(key) for key in keys} for axis, keys in touched.items()}
-    return {axis: dict(change.get(axis, block)) for axis, block in own.items()}
+    return {**own, **{axis: dict(block) for axis, block in change.items()}}
 
 
 def _period(order: Sequence[int]) -> int:

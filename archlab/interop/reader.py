@@ -49,6 +49,15 @@ def find_config(path: Path) -> Path:
     return file
 
 
+def refuse_itself(path: str, output: str | None) -> None:
+    """Raise RequestError where what is written would take the place of the file that is read."""
+    source = os.path.join(path, FILE) if os.path.isdir(path) else path
+    if output is None or not os.path.isfile(source) or not os.path.isfile(output):
+        return
+    if os.path.samefile(source, output):
+        raise RequestError(f"{output}: is the file that is read; name another for what is written")
+
+
 def read_json(file: Path, limit: int = MAX_BYTES) -> dict[str, Any]:
     """A JSON object of at most `limit` bytes, no NaN or infinity in it. Raises RequestError, one line."""
     try:
@@ -136,6 +145,13 @@ class Fields:
         """These fields with others in place of some; what is read of them counts as read here."""
         fields = Fields({**self.raw, **values}, self.where)
         fields.asked = self.asked
+        return fields
+
+    def without(self, *names: str) -> Fields:
+        """These fields less some that no code of the family reads, for all that they are aliases elsewhere."""
+        fields = Fields({name: value for name, value in self.raw.items() if name not in names}, self.where)
+        fields.asked = self.asked
+        self.asked.update(dict.fromkeys(names))
         return fields
 
     def spelled(self, name: str) -> str:

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from archlab.decoder.resolve import LAYER_AXES, ModelOptions, pattern_text
+from archlab.decoder.pattern import LAYER_AXES, pattern_text
+from archlab.decoder.resolve import ModelOptions
 from archlab.options import Option, options_of
 from archlab.registry import AXES, choice
 

@@ -1,7 +1,9 @@
 """config.json and weights on the command line: import, export, build --from, compare."""
 
 import json
+import os
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,55 @@ def test_import_writes_a_yaml_that_is_named_as_the_file_and_can_be_changed(shell
     compared = shell("compare", "mine/my-qwen.yaml", "mine/my-qwen.yaml", "model/position=rope", "--json")
     assert compared.code == 0, compared.err
     assert [record["composition"]["name"] for record in compared.json["points"]] == ["my-qwen"] * 2
+
+
+@pytest.mark.parametrize("command", ["import", "export"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_is_read_is_not_written_over(shell, hub, command, whole):
+    folder = hub("gpt2")
+    before = (folder / "config.json").read_bytes()
+    source = folder if whole else folder / "config.json"
+    answer = shell(command, str(source), "-o", str(folder / "config.json"))
+    assert (answer.code, answer.out) == (2, "")
+    assert "is the file that is read; name another for what is written" in answer.err
+    assert (folder / "config.json").read_bytes() == before
+
+
+def test_a_device_is_written_to_and_not_replaced(shell, hub):
+    folder = hub("gpt2")
+    answer = shell("import", str(folder), "-o", "/dev/stdout")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("# ")
+    assert "defaults:" in answer.out
+    os.mkfifo(shell.folder / "pipe")
+    reader = os.open(shell.folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert shell("import", str(folder), "-o", "pipe").code == 0
+    assert b"defaults:" in os.read(reader, 1 << 16)
+    os.close(reader)
+    assert stat.S_ISFIFO(os.stat(shell.folder / "pipe").st_mode)
+
+
+def test_what_is_written_through_a_link_leaves_the_link(shell, hub):
+    (shell.folder / "to.yaml").symlink_to("real.yaml")
+    assert shell("import", str(hub("gpt2")), "-o", "to.yaml").code == 0
+    assert (shell.folder / "to.yaml").is_symlink()
+    assert "defaults:" in (shell.folder / "real.yaml").read_text()
+    assert stat.S_IMODE((shell.folder / "real.yaml").stat().st_mode) == 0o666 & ~umask()
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_c06_import_says_that_the_factor_holds_and_not_the_ratio(shell, hub):
+    scaling = {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32768}
+    folder = hub("qwen2.5-7b", max_position_embeddings=131072, rope_scaling=scaling)
+    said = "position: factor 2 holds, though the context is 4 times the original"
+    answer = shell("import", str(folder), "-o", "mine.yaml")
+    assert answer.err == f"note: {said}\n"
+    assert f"# Note: {said}.\n" in (shell.folder / "mine.yaml").read_text()
 
 
 @pytest.mark.slow

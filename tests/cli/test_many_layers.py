@@ -10,7 +10,8 @@ import archlab
 from archlab.compose import load, preset
 from archlab.cost.figures import exact_figures, show_indices
 from archlab.decoder.describe import composition
-from archlab.decoder.resolve import pattern_text, resolve
+from archlab.decoder.pattern import pattern_text
+from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import MANY_KINDS
 from archlab.errors import ConfigError
 from archlab.interop.card import import_preset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from imported import fact, spec_of
+from imported import FACTS, fact, spec_of
 
 import archlab
 from archlab.errors import ConfigError
@@ -25,6 +25,10 @@ DENSE = {**ROUTED, **RANKS, "hidden_size": 32, "num_attention_heads": 4, "first_
         ("gpt2", ["model/norm=rmsnorm"], "in gpt2, norm would be layernorm, not rmsnorm"),
         ("gemma-2b", ["model/ffn=geglu"], "in gemma, hidden_activation: I do not model"),
         ("llama-3-8b", ["model/head=regression"], "in llama, head would be classification, not regression"),
+        ("gqa", ["model/ffn=gelu"], "in llama, layer 0: ffn would be geglu, not gelu"),
+        ("gpt2", ["model/ffn=swiglu"], "in gpt2, layer 0: ffn would be silu, not swiglu"),
+        ("gpt2", ["model/attention=mqa"], "in gpt2, layer 0: attention would be mha, not mqa"),
+        ("transformer-2017", [], "block would be pre_norm, not post_norm"),
     ],
 )
 def test_the_nearest_family_is_blamed(model: str, changes: list[str], message: str) -> None:
@@ -52,6 +56,13 @@ def test_a_model_of_a_family_is_exported_to_it(name: str, more: dict[str, Any]) 
     again = export(spec)
     assert again["model_type"] == config["model_type"]
     assert spec_of(again) == spec
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_rotation_is_said_once(name: str) -> None:
+    """transformers 5's block for two kinds of layer stays out where the hub's block has said it all."""
+    exported = export(spec_of(fact(name)["hf_config"]))
+    assert "rope_parameters" not in exported
 
 
 @pytest.mark.parametrize("family", ["deepseek_v2", "deepseek_v3"])

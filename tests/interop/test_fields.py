@@ -89,6 +89,7 @@ def test_a_setting_of_other_families_is_let_be_where_it_is_off_and_refused_where
         ("llama-3-8b", {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}),
         ("llama-3-8b", {"max_sequence_length": 2048}),
         ("gemma-2-2b", {"sliding_window_size": 4096}),
+        ("starcoder2-3b", {"activation_function": "gelu"}),
     ],
 )
 def test_what_says_how_the_model_is_anyway_changes_nothing(name: str, more: dict[str, Any]) -> None:

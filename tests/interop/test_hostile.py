@@ -115,6 +115,19 @@ def test_a_path_is_the_file_that_it_is_and_no_name_resolves_it(tmp_path: Path) -
     assert load_config(folder).model["name"] == "Llama-3.1-8B"
 
 
+def test_a_snapshot_of_the_hubs_cache_is_called_as_its_repository(tmp_path: Path) -> None:
+    """Its files are links into a folder of blobs."""
+    blobs, snapshot = (tmp_path / "models--openai--gpt-two" / part for part in ("blobs", "snapshots/1a2b"))
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (blobs / "c0ffee").write_bytes(GOOD)
+    (snapshot / "config.json").symlink_to("../../blobs/c0ffee")
+    assert load_config(snapshot).model["name"] == "gpt-two"
+    (tmp_path / "snapshots" / "x").mkdir(parents=True)
+    (tmp_path / "snapshots" / "x" / "config.json").symlink_to(blobs / "c0ffee")
+    assert load_config(tmp_path / "snapshots" / "x").model["name"] == "x"
+
+
 def test_what_is_no_config_is_left_to_others(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text('{"figures": {}, "schema": 1}')
     (tmp_path / "list.json").write_text("[]")

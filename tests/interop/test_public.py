@@ -42,4 +42,4 @@ def test_the_stored_parameters_are_those_of_transformers(name: str) -> None:
 
 def test_most_are_read() -> None:
     assert len(READ) > 70
-    assert len(REFUSED) == 5
+    assert len(REFUSED) == 6

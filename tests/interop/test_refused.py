@@ -177,5 +177,5 @@ def test_equal_layers_fold_into_the_shortest_pattern() -> None:
     assert [entry.get("repeat", 1) for entry in layers] == [5, 1]
     assert [entry["attention"]["window"] for entry in layers] == [512, None]
     dense = read_config(fact("deepseek-v3")["hf_config"])[1]["layers"]
-    assert [entry["ffn"]["choice"] for entry in dense] == ["swiglu", "moe"]
+    assert dense == [{"ffn": {"choice": "swiglu", "d_ff": 18432}, "repeat": 3}, {"repeat": 58}]
     assert "layers" not in read_config(fact("mistral-7b-v0.1")["hf_config"])[1]

@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,17 @@ def test_all_files_that_an_index_lists_and_are_not_there_are_named(tmp_path: Pat
     listed = {"a": "model.safetensors", "b": "two.safetensors", "c": "three.safetensors", "d": "two.safetensors"}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
     assert "2 of its 3 files are not there: two.safetensors, three.safetensors" in refusal(LLAMA, tmp_path)
+
+
+def test_a_shard_of_very_many_tensors_is_opened_soon(tmp_path: Path) -> None:
+    names = [f"t{index}" for index in range(40_000)]
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    (tmp_path / "model.safetensors").write_bytes(header(**dict.fromkeys(names, empty)))
+    index = {"weight_map": dict.fromkeys(names, "model.safetensors")}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    start = time.process_time()
+    assert "40000 not used: t* (40000)" in refusal(LLAMA, tmp_path)
+    assert time.process_time() - start < 10
 
 
 def test_names_without_the_trunks_prefix_are_read(tmp_path: Path) -> None:

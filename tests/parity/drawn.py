@@ -107,6 +107,7 @@ OPTIONS: dict[str, Mapping[str, tuple[Any, ...]]] = {
         **COMMON,
         **WINDOW,
         "hidden_act": ACTS,
+        "activation_function": ACTS,
         "norm_epsilon": EPS,
         "use_bias": BOTH,
         "residual_dropout": (0.0, 0.1),

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_families import GROUPED, SMALL, doubled, resolved
+from imported import spec_of
+from test_families import GROUPED, SMALL, doubled
 from test_tables import HEADS, their_table
 from torch import nn
 from transformers import AutoConfig, AutoModel
@@ -89,7 +90,7 @@ def check(name: str, raw: Config, config: Any, module: nn.Module) -> None:
     """Both kinds of layer, one run; and the file that transformers writes says the same as this one."""
     given = {"model_type": name, **raw}
     assert read_config(json.loads(config.to_json_string(use_diff=False))) == read_config(given), raw
-    decoder = build(resolved(given), dtype=torch.float64)
+    decoder = build(spec_of(given), dtype=torch.float64)
     for layer, kind in enumerate(decoder.position_of):
         position = decoder.positions[kind]
         position.reach(LENGTH)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from imported import spec_of
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -21,7 +22,8 @@ from archlab.cost.params import parameters
 from archlab.decoder.cache import KVCache
 from archlab.errors import ConfigError
 from archlab.interop.export import export
-from archlab.interop.hub import load_config, read_config
+from archlab.interop.families import HOME
+from archlab.interop.hub import load_config
 from archlab.model import build
 
 pytestmark = pytest.mark.slow  # live, beside transformers
@@ -334,7 +336,7 @@ def test_heads_of_another_width_are_what_transformers_makes_of_them_or_refused(
 ) -> None:
     given = {**CASES[name][index], "head_dim": 12}
     try:
-        spec = resolved({"model_type": name, **given})
+        spec = spec_of({"model_type": name, **given})
     except ConfigError:
         return
     with doubled():
@@ -346,7 +348,7 @@ def test_heads_of_another_width_are_what_transformers_makes_of_them_or_refused(
 @pytest.mark.parametrize(("name", "index"), NAMED)
 def test_what_is_exported_is_what_transformers_builds(name: str, index: int) -> None:
     given = {**AutoConfig.for_model(name, **CASES[name][index]).to_dict(), "model_type": name}
-    spec = resolved(given)
+    spec = spec_of(given)
     config = export(spec)
     assert config["model_type"] == name
     again = AutoConfig.for_model(**{key: value for key, value in config.items() if key != "architectures"})
@@ -354,17 +356,9 @@ def test_what_is_exported_is_what_transformers_builds(name: str, index: int) -> 
         model = AutoModelForCausalLM.from_config(again)
     assert type(model).__name__ == config["architectures"][0]
     assert parameters(spec).total == sum(p.numel() for p in model.parameters())
-    assert math.isclose(sum(parameters(resolved(again.to_dict())).by_part.values()), parameters(spec).total)
-
-
-def resolved(config: dict[str, Any]) -> Any:
-    from archlab.decoder.resolve import resolve
-
-    return resolve(read_config(config)[1]).spec
+    assert math.isclose(sum(parameters(spec_of(again.to_dict())).by_part.values()), parameters(spec).total)
 
 
 def test_every_family_of_transformers_is_here_three_times_or_more() -> None:
-    from archlab.interop.families import HOME
-
     assert set(CASES) == set(HOME) - {"deepseek", "minimind"}
     assert all(len(cases) >= 3 for cases in CASES.values())

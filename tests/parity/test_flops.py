@@ -7,9 +7,9 @@ import json
 
 import pytest
 import torch
-from imported import DATA, REFERENCES
+from imported import DATA, REFERENCES, spec_of
 from test_families import CASES as SMALL
-from test_families import NAMED, resolved
+from test_families import NAMED
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -42,7 +42,7 @@ def counted(config):
 
 
 def check(config):
-    spec = resolved(json.loads(config.to_json_string()))
+    spec = spec_of(json.loads(config.to_json_string()))
     assert archlab.flops(spec, batch=1, prompt=TOKENS, new=0).prefill == counted(config)
 
 

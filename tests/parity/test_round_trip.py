@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from drawn import OPTIONS, draw
-from test_families import CASES, check, doubled, original, resolved
+from imported import spec_of
+from test_families import CASES, check, doubled, original
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from archlab.cost.params import parameters
@@ -31,12 +32,12 @@ def counted(config: Any) -> int:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_what_is_exported_is_the_model_that_was_imported(name: str, seed: int) -> None:
     given = draw(name, seed)
-    spec = resolved(given)
+    spec = spec_of(given)
     config = export(spec)
     assert config["model_type"] == name
-    assert resolved(config) == spec
+    assert spec_of(config) == spec
     theirs = AutoConfig.for_model(**copy.deepcopy(config))
-    assert resolved(json.loads(theirs.to_json_string(use_diff=False))) == spec
+    assert spec_of(json.loads(theirs.to_json_string(use_diff=False))) == spec
     assert counted(theirs) == parameters(spec).total == counted(AutoConfig.for_model(**copy.deepcopy(given)))
 
 
@@ -54,11 +55,11 @@ def test_sliding_layers_that_are_scaled_go_round_too() -> None:
     """Only transformers 5's block has words for them."""
     local = {"rope_type": "linear", "factor": 2.0, "rope_theta": 30.0}
     bases = {"full_attention": {"rope_type": "default", "rope_theta": 300.0}, "sliding_attention": local}
-    spec = resolved({**draw("gemma3_text", 0), "layer_types": None, "rope_scaling": None, "rope_parameters": bases})
+    spec = spec_of({**draw("gemma3_text", 0), "layer_types": None, "rope_scaling": None, "rope_parameters": bases})
     config = export(spec)
-    assert resolved(config) == spec
+    assert spec_of(config) == spec
     theirs = AutoConfig.for_model(**copy.deepcopy(config))
-    assert resolved(json.loads(theirs.to_json_string(use_diff=False))) == spec
+    assert spec_of(json.loads(theirs.to_json_string(use_diff=False))) == spec
 
 
 def test_every_family_is_drawn_with_each_of_its_options_both_ways() -> None:

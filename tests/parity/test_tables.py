@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_families import CASES, GROUPED, SMALL, UNSIZED, doubled, resolved
+from imported import spec_of
+from test_families import CASES, GROUPED, SMALL, UNSIZED, doubled
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
@@ -103,7 +104,7 @@ def compare(name: str, given: dict[str, Any], lengths: Sequence[int] = LENGTHS) 
     with doubled():
         module = AutoModel.from_config(config).rotary_emb
     typed = "layer_type" in inspect.signature(module.forward).parameters
-    decoder = build(resolved(json.loads(config.to_json_string())), dtype=torch.float64)
+    decoder = build(spec_of(json.loads(config.to_json_string())), dtype=torch.float64)
     for length, (layer, kind) in itertools.product(lengths, enumerate(decoder.position_of)):
         position = decoder.positions[kind]
         position.reach(length)

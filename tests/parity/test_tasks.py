@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from imported import error_of
-from test_families import CASES, doubled, resolved
+from imported import error_of, spec_of
+from test_families import CASES, doubled
 from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig, AutoModelForSequenceClassification
 
 import archlab
@@ -70,7 +70,7 @@ def test_most_families_have_a_classifier() -> None:
 def test_labels_are_counted_as_transformers_counts_them(more: dict[str, Any], n_outputs: int) -> None:
     given = {**LLAMA, **more, "architectures": ["LlamaForSequenceClassification"]}
     assert AutoConfig.for_model(**{k: v for k, v in given.items() if v is not None}).num_labels == n_outputs
-    assert resolved(given).head.width == n_outputs
+    assert spec_of(given).head.width == n_outputs
 
 
 @pytest.mark.parametrize("name", ["LlamaModel", "LlamaForTokenClassification", "LlamaForQuestionAnswering", "Odd"])
@@ -93,9 +93,9 @@ def test_names_of_other_makers_are_language_models() -> None:
         "MiniMindLM",
         "Gemma3ForConditionalGeneration",
     ):
-        assert resolved({**LLAMA, "architectures": [name]}) == resolved(LLAMA)
+        assert spec_of({**LLAMA, "architectures": [name]}) == spec_of(LLAMA)
     for nothing in ([], None):
-        assert resolved({**LLAMA, "architectures": nothing}) == resolved(LLAMA)
+        assert spec_of({**LLAMA, "architectures": nothing}) == spec_of(LLAMA)
 
 
 def test_the_whole_model_says_which_head_a_nested_one_has(tmp_path: Path) -> None:

@@ -94,16 +94,18 @@ def stablelm(f: Fields) -> Model:
 
 
 def starcoder2(f: Fields) -> Model:
+    """Its files have the plain GELU as activation_function beside the tanh form as hidden_act, which is what runs."""
     size = sizes(f, d_model=3072, n_layers=30, vocab_size=49152, context=4096)
     f.only("mlp_type", "default")
     f.only("norm_type", "layer_norm")
+    own = f.without("activation_function")
     bias = f.flag("use_bias", True)
     model = {
         **size,
         "norm": layernorm(f),
         "position": rope(f, size),
         "attention": {**heads(f, size, 24, 2), **biases(bias, bias)},
-        "ffn": plain_ffn(activation(f, "gelu_pytorch_tanh"), f.whole("intermediate_size", 12288), bias),
+        "ffn": plain_ffn(activation(own, "gelu_pytorch_tanh"), f.whole("intermediate_size", 12288), bias),
         "dropout": classic_dropout(f),
         "head": head(f, tied=True),
         "block": pre_norm(),
