@@ -17,7 +17,7 @@ from archlab.bench.device import Device, environment, pick
 from archlab.bench.figures import TIMES, Figures, Trouble, missing
 from archlab.bench.phases import PHASES, Run
 from archlab.cost.activations import Training
-from archlab.cost.memory import Serving, inference_memory, training_memory
+from archlab.cost.memory import Inference, inference_memory, training_memory
 from archlab.cost.optimizers import RECIPES
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
@@ -157,8 +157,8 @@ def memory_of(phase: str, spec: DecoderSpec, workload: Workload, device: Device)
     if phase == "train":
         training = Training(workload.batch, workload.prompt, dtype, kind, workload.recompute)
         return training_memory(spec, training, RECIPES["adamw"]).total
-    serving = Serving(workload.batch, workload.prompt, workload.length, dtype, workload.cache_dtype, kind)
-    return inference_memory(spec, serving).total
+    work = Inference(workload.batch, workload.prompt, workload.length, dtype, workload.cache_dtype, kind)
+    return inference_memory(spec, work).total
 
 
 def _spread(values: list[float], unit: str, how: str, sample: Sample) -> Figure:

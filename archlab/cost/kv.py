@@ -16,6 +16,7 @@ on each device (as in vLLM and Megatron-LM).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from archlab.components.attention.base import Attention, CachedTensor, divisors
 from archlab.components.locality import Locality
@@ -187,17 +188,21 @@ def heads_per_device(tensor: CachedTensor, tp: int) -> int:
     return max(1, tensor.heads // tp)
 
 
-def check_tp(spec: DecoderSpec, tp: int) -> None:
-    """Raise ConfigError where `tp` devices cannot share the heads of every layer evenly."""
+def check_tp(spec: DecoderSpec, tp: int, valid: Callable[[DecoderSpec], list[int]] | None = None) -> None:
+    """Raise ConfigError where `tp` devices cannot share the heads of every layer evenly.
+
+    valid: what names the numbers that can, where there is more to share than heads.
+    """
+    valid = valid or valid_tp
     _check_count("tp", tp)
     for layer, _ in spec.layer_kinds:
         heads = layer.attention.n_heads
         if heads % tp:
-            raise ConfigError("tp", f"{tp} does not divide n_heads = {heads}", value=tp, valid=valid_tp(spec))
+            raise ConfigError("tp", f"{tp} does not divide n_heads = {heads}", value=tp, valid=valid(spec))
         for tensor in layer.attention.cached():
             if not _deals(tensor, tp):
                 problem = f"{tp} devices can neither share nor copy {tensor.heads} KV heads evenly"
-                raise ConfigError("tp", problem, value=tp, valid=valid_tp(spec))
+                raise ConfigError("tp", problem, value=tp, valid=valid(spec))
 
 
 def valid_tp(spec: DecoderSpec) -> list[int]:

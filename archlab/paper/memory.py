@@ -8,7 +8,7 @@ from typing import Any
 from archlab.components.ffn.spec import MixtureOfExperts
 from archlab.components.tape import KEPT, RECOMPUTE
 from archlab.cost.activations import Training, korthikanti, stage_kept
-from archlab.cost.memory import ONE_DEVICE, Memory, Serving, inference_memory, training_memory
+from archlab.cost.memory import ONE_DEVICE, Inference, Memory, inference_memory, training_memory
 from archlab.cost.optimizers import RECIPES, Recipe, recipe_of
 from archlab.cost.parallel import Split, Stage
 from archlab.cost.params import parameters
@@ -41,7 +41,7 @@ class Asked(Frozen):
 
     spec: DecoderSpec
     split: Split
-    serving: Serving | None
+    serving: Inference | None
     training: Training | None
     recipe: Recipe | None
 
@@ -50,7 +50,7 @@ class Asked(Frozen):
         return self.training.length if self.training else self.served.prompt
 
     @property
-    def served(self) -> Serving:
+    def served(self) -> Inference:
         assert self.serving is not None
         return self.serving
 
@@ -135,7 +135,9 @@ def _served(
 ) -> Asked:
     workload, weights = request.workload, weight_storage(weights_dtype)
     cache = kv_storage(kv_dtype or workload.kv_dtype or (weights.name if weights.plain else "bf16"), "kv-dtype")
-    return Asked(spec, split, Serving(workload.batch, context, context, weights.name, cache.name, kernels), None, None)
+    return Asked(
+        spec, split, Inference(workload.batch, context, context, weights.name, cache.name, kernels), None, None
+    )
 
 
 def _document(request: Request, asked: Asked) -> Document:

@@ -10,10 +10,12 @@ from strategies import CONTEXT, specs
 
 import archlab
 from archlab import presets
-from archlab.cost.fit import Fit, Serving, largest, live_elements
-from archlab.cost.kv import Engine, kv_cache, valid_tp
+from archlab.cost.fit import Fit, Serving, largest
+from archlab.cost.kv import Engine, kv_cache
 from archlab.cost.roofline import Setting
+from archlab.cost.shards import valid_split
 from archlab.cost.storage import weight_bytes, weight_storage
+from archlab.cost.working import engine_elements
 from archlab.errors import ConfigError
 from archlab.frozen import values_of
 from archlab.hardware import Hardware, hardware
@@ -116,7 +118,7 @@ def test_b15_a_pool_of_blocks(blocks, tokens, asked, times):
 
 def test_b15_bytes_a_token_of_a_prefill_are_those_that_were_profiled():
     profiled = (17.98 - 17.06) * GIB / 9000
-    assert 2 * live_elements(archlab.load("llama-3.1-8b").layers[0]) == pytest.approx(profiled, rel=0.012)
+    assert 2 * engine_elements(archlab.load("llama-3.1-8b")) == pytest.approx(profiled, rel=0.012)
 
 
 def test_j01_memory_holds_all_experts():
@@ -148,7 +150,7 @@ def test_j06_the_same_inputs_give_the_same_number_and_each_one_matters():
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_the_need_is_the_sum_of_what_the_other_costs_say(preset, tp):
     spec = archlab.load(preset)
-    tp = max(choice for choice in valid_tp(spec) if choice <= tp)
+    tp = max(choice for choice in valid_split(spec) if choice <= tp)
     serving = Serving(Setting("bf16", "int8", "fp8", tp), Engine("full_pages", 32))
     need = Fit(spec, serving, hardware("h200")).need(4000, 3)
     assert need.cache == kv_cache(spec, 3, 4000, "fp8", tp=tp, engine=Engine("full_pages", 32)).engine
@@ -162,7 +164,7 @@ def test_the_fewest_devices_are_the_first_that_share_the_heads_and_hold_it():
     spec, card = archlab.load("llama-3.1-70b"), hardware("h100-sxm")
     found = Fit(spec, Serving(), card)
     fewest = found.smallest_tp(131_072, 1)
-    assert fewest == next(tp for tp in valid_tp(spec) if found.at(tp).left(131_072, 1) >= 0) == 4
+    assert fewest == next(tp for tp in valid_split(spec) if found.at(tp).left(131_072, 1) >= 0) == 4
     assert Fit(spec, Serving(), hardware("t4")).smallest_tp(131_072, 64) is None
 
 
