@@ -63,6 +63,10 @@ class ConfigError(RequestError):
         return super().as_dict() | {name: value for name, value in fields.items() if value is not None}
 
 
+class Unsaid(ConfigError):
+    """A choice's spec leaves out what a figure is made of."""
+
+
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known spelling closest to `word`, or None where nothing is close: cutoff 1 is the word itself."""
     import difflib  # for a mistake only

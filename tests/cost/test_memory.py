@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from strategies import CONTEXT, specs
 
 import archlab
+from archlab.components.attention.base import Attention
+from archlab.components.ffn.spec import FFN
 from archlab.components.tape import RECOMPUTE
 from archlab.cost.activations import Training, kept, korthikanti, stage_kept
 from archlab.cost.kv import kv_cache
@@ -19,6 +21,7 @@ from archlab.cost.parallel import Split
 from archlab.cost.storage import weight_bytes, weight_storage
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
+from archlab.frozen import replace, values_of
 
 GB = 10**9
 
@@ -172,6 +175,22 @@ def test_a_tied_head_on_a_stage_of_its_own_is_a_copy() -> None:
     embedding = 50257 * 768
     memory = training_memory(spec, Training(1, 64), RECIPES["mixed-16"], Split(pp=2))
     assert memory.everywhere("weights") == 2 * (archlab.parameters(spec).total + embedding)
+
+
+@pytest.mark.parametrize(("axis", "method", "base"), [("ffn", "on_tape", FFN), ("attention", "attended", Attention)])
+def test_a_choice_that_does_not_say_what_it_keeps_is_named(axis: str, method: str, base: type) -> None:
+    """One message, for whoever asks: which choice, which method, which class."""
+    spec = archlab.load("gqa")
+    part = getattr(spec.layers[0], axis)
+    silent = type("Silent", (type(part),), {method: getattr(base, method)})
+    layer = replace(spec.layers[0], **{axis: silent(**values_of(part))})
+    spec = replace(spec, layers=(layer,) * 2)
+    for ask in (
+        lambda: training_memory(spec, Training(1, 8), RECIPES["mixed-16"]),
+        lambda: inference_memory(spec, Inference(1, 8, 8)),
+    ):
+        with pytest.raises(ConfigError, match=rf"model/{axis}: {part.choice} does not say its {method}, .*Silent"):
+            ask()
 
 
 def test_kv_heads_are_copied_where_devices_outnumber_them() -> None:
