@@ -22,6 +22,22 @@ class RequestError(ArchlabError):
     exit_code = 2
 
 
+class UnknownFlag(RequestError):
+    """A flag that neither the command nor Hydra has."""
+
+    def __init__(self, flag: str, known: Iterable[str]) -> None:
+        self.flag, self.known = flag, list(known)
+        super().__init__(flag)
+
+    def __str__(self) -> str:
+        near = nearest(self.flag, self.known)
+        return f"no option {self.flag}" + (f"; did you mean {near}?" if near else "")
+
+    def among(self, known: Iterable[str]) -> UnknownFlag:
+        """The same error, with the command's own flags known too."""
+        return UnknownFlag(self.flag, [*self.known, *known])
+
+
 class ConfigError(RequestError):
     """A setting that cannot be: `key` (dotted), its `value`, the `valid` ones and the `nearest` spelling."""
 

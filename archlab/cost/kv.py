@@ -59,6 +59,22 @@ class Engine(Frozen):
         _check_count("block", self.block)
         _check_count("micro_batch", self.micro_batch)
 
+    @classmethod
+    def given(cls, kind: str, block: int | None = None, micro_batch: int | None = None) -> Engine:
+        """An engine with the sizes that were said. Raises ConfigError for one that this engine does not have."""
+        sizes = {"block": block, "micro_batch": micro_batch}
+        engine = cls(kind, **{name: size for name, size in sizes.items() if size is not None})
+        for name, size in sizes.items():
+            if size is not None and name not in engine.sizes:
+                problem = f"plays no part in engine {kind}, which has {', '.join(engine.sizes)}"
+                raise ConfigError(name, problem, value=size)
+        return engine
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that this engine reserves by."""
+        return {"micro_batch": self.micro_batch} if self.kind == "llama_cpp" else {"block": self.block}
+
     def slots(self, locality: Locality, context: int) -> int:
         """Tokens that one layer has room for."""
         limit = locality.limit

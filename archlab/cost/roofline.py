@@ -43,6 +43,8 @@ class Setting(Frozen):
             near = nearest(str(self.dtype), ARITHMETIC)
             problem = f"{self.dtype!r} is nothing that matrices are multiplied in"
             raise ConfigError("dtype", problem, value=self.dtype, valid=ARITHMETIC, nearest=near)
+        weight_storage(self.weights, "weights_dtype")
+        kv_storage(self.cache, "kv_dtype")
 
     @classmethod
     def given(

@@ -205,7 +205,7 @@ def _assumptions(serving: Serving, device: Hardware | None) -> dict[str, Any]:
         "weights": _kept(setting.weights, weight_storage(setting.weights).about),
         "cache": _kept(setting.cache, kv_storage(setting.cache).about),
         "engine": f"{engine.kind}: {ENGINES[engine.kind]}",
-        "block": engine.block,
+        **engine.sizes,
         "prefill step": "whole prompts" if serving.chunk is None else f"{serving.chunk:,} tokens at most",
         "arithmetic": setting.dtype,
         "tp": setting.tp,
@@ -308,7 +308,8 @@ def _cache_explanation(point: Point) -> Explanation:
         f"{len(kind.layers)} x {kind.bytes_per_token:,} B x {kind.slots:,} x {kind.sequences:,}"
         for kind in kept.by_layer
     )
-    assumptions = [f"{engine.kind}: {ENGINES[engine.kind]}", f"blocks of {engine.block}"]
+    sizes = (f"{name} {size:,}" for name, size in engine.sizes.items())
+    assumptions = [f"{engine.kind}: {ENGINES[engine.kind]}", *sizes]
     formula = "sum over kinds of layer of layers x bytes a token x slots x sequences"
     return Explanation("cache", "estimated", formula, f"{terms} = {kept.engine:,} B", assumptions)
 
