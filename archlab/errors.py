@@ -22,6 +22,22 @@ class RequestError(ArchlabError):
     exit_code = 2
 
 
+class UnknownFlag(RequestError):
+    """A flag that neither the command nor Hydra has."""
+
+    def __init__(self, flag: str, known: Iterable[str]) -> None:
+        self.flag, self.known = flag, list(known)
+        super().__init__(flag)
+
+    def __str__(self) -> str:
+        near = nearest(self.flag, self.known)
+        return f"no option {self.flag}" + (f"; did you mean {near}?" if near else "")
+
+    def among(self, known: Iterable[str]) -> UnknownFlag:
+        """The same error, with the command's own flags known too."""
+        return UnknownFlag(self.flag, [*self.known, *known])
+
+
 class ConfigError(RequestError):
     """A setting that cannot be: `key` (dotted), its `value`, the `valid` ones and the `nearest` spelling."""
 
@@ -61,6 +77,10 @@ class ConfigError(RequestError):
     def as_dict(self) -> dict[str, Any]:
         fields = {"key": self.key, "value": self.value, "valid": self.valid, "nearest": self.nearest}
         return super().as_dict() | {name: value for name, value in fields.items() if value is not None}
+
+
+class Unsaid(ConfigError):
+    """A choice's spec leaves out what a figure is made of."""
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -99,6 +99,9 @@ def check_key(key: str) -> None:
         raise unknown_key(head, _READERS).under("hardware")
     if below and head != "peaks":
         raise ConfigError(f"hardware.{head}", "is a value and has nothing below it")
+    if key == "peaks":
+        dtypes = [f"peaks.{dtype}" for dtype in PEAKS]
+        raise ConfigError("hardware.peaks", "is a block: name a dtype below it", valid=dtypes)
     if head == "peaks" and below not in PEAKS:
         raise unknown_key(below, PEAKS).under("hardware.peaks")
 

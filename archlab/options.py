@@ -15,7 +15,7 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self, dataclass_transform
 
-from archlab.errors import ConfigError, nearest, unknown_key
+from archlab.errors import ConfigError, Unsaid, nearest, unknown_key
 from archlab.frozen import MISSING, Frozen, field, fields_of, replace
 
 
@@ -270,6 +270,11 @@ class Spec(Frozen):
     def remarks(self) -> tuple[str, ...]:
         """What somebody who set these options might not expect, a line each."""
         return ()
+
+    def unsaid(self, name: str) -> Unsaid:
+        """The error where the class leaves out what others ask of a spec of its axis."""
+        problem = f"{self.choice} does not say its {name}, which is needed here; {type(self).__name__} lacks it"
+        return Unsaid(f"model/{self.axis}", problem, value=self.choice)
 
     def options(self) -> dict[str, Any]:
         """Every settable option with its resolved value."""

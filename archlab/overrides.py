@@ -14,7 +14,7 @@ from typing import Any
 from archlab import hardware, presets
 from archlab.budget import Budget
 from archlab.decoder.resolve import ModelOptions
-from archlab.errors import ConfigError, RequestError, nearest, unknown_key
+from archlab.errors import ConfigError, RequestError, UnknownFlag, nearest, unknown_key
 from archlab.options import Option, options_of
 from archlab.registry import AXES, Choice, choices, part_choices
 from archlab.request import GROUPS, RunOptions
@@ -25,6 +25,9 @@ FLAGS = {
     "--config-dir": True, "-cd": True, "--config-name": True, "-cn": True, "--config-path": True, "-cp": True,
 }  # fmt: skip
 """Hydra's flags, and whether a value has to follow."""
+
+KNOWN = (*FLAGS, "--json", "--debug", "--help")
+"""Flags that every command has, or hands to Hydra."""
 
 CFG = ("job", "hydra", "all")
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
@@ -48,7 +51,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             continue
         flag, joined, value = word.partition("=")
         if flag not in FLAGS:
-            raise RequestError(_no_flag(flag))
+            raise UnknownFlag(flag, KNOWN)
         flags += _flag(flag, value if joined else None, rest)
     return flags, overrides
 
@@ -75,11 +78,6 @@ def shown_by_hydra(arguments: Sequence[str]) -> str | None:
     """The flag, if any, that makes Hydra print something of its own instead of a run. Raises RequestError."""
     flags, _ = split(arguments)
     return next((name for name in (flag.partition("=")[0] for flag in flags) if name in SHOWS), None)
-
-
-def _no_flag(flag: str) -> str:
-    near = nearest(flag, [*FLAGS, "--json", "--debug", "--help"])
-    return f"no option {flag}" + (f"; did you mean {near}?" if near else "")
 
 
 BUDGET_WORDS = {"kv": "kv_bytes_per_token", "flops": "flops_per_token"}
@@ -122,7 +120,7 @@ def normalise(overrides: Iterable[str]) -> list[str]:
 
 def _normalise(override: str) -> str:
     if override.startswith("-"):
-        raise RequestError(_no_flag(override.partition("=")[0]))
+        raise UnknownFlag(override.partition("=")[0], KNOWN)
     checked = _checked_key(override)  # first, for it needs no Hydra
     read, parsed = _parse(override)
     if not parsed.key_or_group:

@@ -9,7 +9,7 @@ from archlab import presets
 from archlab import record as records
 from archlab.compose import holds_import, request
 from archlab.decoder.describe import composition
-from archlab.errors import RequestError
+from archlab.errors import RequestError, UnknownFlag
 from archlab.record import Record
 from archlab.request import Request
 
@@ -35,7 +35,7 @@ def groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
     found: list[tuple[str, list[str]]] = []
     for word in words:
         if word.startswith("-"):
-            raise RequestError(f"no option {word}")
+            raise UnknownFlag(word.partition("=")[0], [])
         if not word.strip():
             raise RequestError("a model has no empty name; archlab models lists the presets")
         if "=" not in word.split("/")[-1] and not word.startswith("~") and "=" not in word:

@@ -47,6 +47,25 @@ def test_g11_peaks_are_dense(name, tera):
         ("rtx-4090", "bf16", 128 * 512 * 2.52e9 / 1e12),
         ("tpu-v6e", "bf16", 918),
         ("gaudi-3", "bf16", 1835),
+        # multiprocessors x FLOP a clock of one x clock
+        ("a10", "bf16", 72 * 1024 * 1.695e9 / 1e12),
+        ("a30", "bf16", 56 * 2048 * 1.44e9 / 1e12),
+        ("a40", "bf16", 84 * 1024 * 1.74e9 / 1e12),
+        ("a6000", "bf16", 84 * 1024 * 1.8e9 / 1e12),
+        ("l4", "bf16", 58 * 1024 * 2.04e9 / 1e12),
+        ("rtx-6000-ada", "bf16", 142 * 1024 * 2.505e9 / 1e12),
+        ("rtx-3090", "bf16", 82 * 512 * 1.695e9 / 1e12),
+        ("rtx-5090", "bf16", 170 * 512 * 2.407e9 / 1e12),
+        ("t4", "fp16", 40 * 1024 * 1.59e9 / 1e12),
+        ("v100-sxm-32gb", "fp16", 80 * 1024 * 1.53e9 / 1e12),
+        ("mi250x", "bf16", 110 * 1024 * 1.7e9 / 1e12),
+        ("mi325x", "fp8", 304 * 4096 * 2.1e9 / 1e12),
+        # systolic arrays x multiply-adds x 2 x clock
+        ("tpu-v4", "bf16", 8 * 128**2 * 2 * 1.05e9 / 1e12),
+        ("tpu-v5e", "bf16", 4 * 128**2 * 2 * 1.5e9 / 1e12),
+        ("tpu-v5p", "bf16", 8 * 128**2 * 2 * 1.75e9 / 1e12),
+        ("tpu-v6e", "bf16", 4 * 256**2 * 2 * 1.75e9 / 1e12),
+        ("gaudi-3", "bf16", 8 * 256**2 * 2 * 1.75e9 / 1e12),
     ],
 )
 def test_peaks_follow_from_the_units_and_the_clock(name, dtype, tera):
@@ -60,6 +79,21 @@ def test_peaks_follow_from_the_units_and_the_clock(name, dtype, tera):
 )  # fmt: skip
 def test_bandwidths(name, rate):
     assert hardware(name).bandwidth == rate
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "rate"),
+    [
+        ("a10", 384, 12.5), ("a40", 384, 14.5), ("a6000", 384, 16), ("a100-sxm-40gb", 5120, 2.43),
+        ("a100-sxm-80gb", 5120, 3.186), ("h100-sxm", 5120, 5.24), ("h200", 6144, 6.25), ("l4", 192, 12.5),
+        ("l40", 384, 18), ("l40s", 384, 18), ("rtx-3090", 384, 19.5), ("rtx-4090", 384, 21), ("rtx-5090", 512, 28),
+        ("rtx-6000-ada", 384, 20), ("t4", 256, 10), ("v100-sxm-32gb", 4096, 1.752), ("m4-max", 512, 8.533),
+        ("mi250x", 4096, 3.2), ("mi300x", 8192, 5.2), ("gaudi-3", 8192, 3.6),
+    ],
+)  # fmt: skip
+def test_bandwidths_follow_from_the_bus_and_the_rate_of_a_pin(name, bits, rate):
+    """Bits of the memory's bus, and Gb/s of each."""
+    assert hardware(name).bandwidth == pytest.approx(bits / 8 * rate * 1e9, rel=5e-3)
 
 
 def test_every_device_has_what_the_costs_need(devices):

@@ -17,10 +17,11 @@ from archlab.bench.device import Device, environment, pick
 from archlab.bench.figures import TIMES, Figures, Trouble, missing
 from archlab.bench.phases import PHASES, Run
 from archlab.cost.activations import Training
-from archlab.cost.memory import Serving, inference_memory, training_memory
+from archlab.cost.memory import Inference, inference_memory, training_memory
 from archlab.cost.optimizers import RECIPES
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
+from archlab.errors import Unsaid
 from archlab.host import Busy
 from archlab.model import build
 from archlab.record import Figure
@@ -96,7 +97,10 @@ class Bench:
         """Why the phase is not tried: it makes no sense, or the estimate says that it does not fit."""
         if phase == "decode" and self.spec.head.last_token_only:
             return Trouble("ok", f"not timed: a {self.spec.head.choice} head makes no tokens")
-        needed, available = memory_of(phase, self.spec, self.workload, self.device), self.device.available()
+        try:
+            needed, available = memory_of(phase, self.spec, self.workload, self.device), self.device.available()
+        except Unsaid:  # nothing is foreseen; what runs out of memory is a row of its own
+            return None
         if needed <= available:
             return None
         reason = f"needs {show_bytes(needed)} (estimated), {self.device.name} has {show_bytes(available)} free"
@@ -157,8 +161,8 @@ def memory_of(phase: str, spec: DecoderSpec, workload: Workload, device: Device)
     if phase == "train":
         training = Training(workload.batch, workload.prompt, dtype, kind, workload.recompute)
         return training_memory(spec, training, RECIPES["adamw"]).total
-    serving = Serving(workload.batch, workload.prompt, workload.length, dtype, workload.cache_dtype, kind)
-    return inference_memory(spec, serving).total
+    work = Inference(workload.batch, workload.prompt, workload.length, dtype, workload.cache_dtype, kind)
+    return inference_memory(spec, work).total
 
 
 def _spread(values: list[float], unit: str, how: str, sample: Sample) -> Figure:

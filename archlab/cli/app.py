@@ -13,7 +13,7 @@ import typer
 
 import archlab
 from archlab.cli.options import print_json
-from archlab.errors import ArchlabError, RequestError
+from archlab.errors import ArchlabError, RequestError, UnknownFlag
 
 app = typer.Typer(
     name="archlab",
@@ -95,6 +95,8 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
     """The exit code of a call: 0 fine, 1 not ok, 2 a wrong request, 130 Ctrl-C. Prints the error, if any."""
     try:
         result = call()
+    except UnknownFlag as error:
+        return _refuse(error.among(_flags(arguments)), arguments)
     except ArchlabError as error:
         return _refuse(error, arguments)
     except SystemExit as stop:  # 2 is Hydra's own parser, which has said why; 1 is rich at a pipe that was closed
@@ -113,6 +115,13 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
             return _refuse(RequestError(_once(error.format_message())), arguments)
         raise
     return result if isinstance(result, int) else 0
+
+
+def _flags(arguments: Sequence[str]) -> list[str]:
+    """The flags that the command has of its own."""
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    command = next((commands[word] for word in arguments if word in commands), None)
+    return [flag for param in getattr(command, "params", ()) for flag in param.opts if flag.startswith("--")]
 
 
 def _once(message: str) -> str:

@@ -105,8 +105,8 @@ def print_comparison(
 
     compared = comparison(records, sort, detail)
     _check_explained(explain, compared.records)
-    if explain is not None and form == "table":
-        _show_explained(explain, compared.records)
+    if explain is not None and form != "json":
+        _show_explained(explain, compared.records, form)
     else:
         from archlab.report.console import console
         from archlab.report.formats import render
@@ -122,12 +122,12 @@ def _check_explained(explain: str | None, records: Any) -> None:
         check_figure(explain, (name for record in records for name in record.figures))
 
 
-def _show_explained(explain: str, records: Any) -> None:
+def _show_explained(explain: str, records: Any, form: str = "table") -> None:
     from archlab.report.console import console
-    from archlab.report.explanations import show_explanations
+    from archlab.report.explanations import print_explanations
 
     models = [(" ".join((record.name, *record.overrides)), _explained(record)) for record in records]
-    show_explanations(explain, models, console())
+    print_explanations(explain, models, form, console())
 
 
 def _explained(record: Any) -> Any:

@@ -92,7 +92,10 @@ def fit(
     utilisation: Annotated[float, typer.Option("--utilisation", help="Share of the memory that may be used.")] = 0.9,
     reserve: Annotated[str, typer.Option("--reserve", help="Memory that the driver and the engine take.")] = "1GiB",
     engine: Annotated[str, typer.Option("--engine", help="paged, full_pages or llama_cpp.")] = "paged",
-    block: Annotated[int, typer.Option("--block", help="Tokens of an engine's block.")] = 16,
+    block: Annotated[int | None, typer.Option("--block", help="Tokens of an engine's block; 16.")] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option("--micro-batch", help="Of llama_cpp: tokens a prefill step; 512.")
+    ] = None,
     chunk: Annotated[str, typer.Option("--chunk", help="Tokens of a prefill step at most; all: whole prompts.")] = "8k",
     explain: Explain = None,
     form: Format = "table",
@@ -119,7 +122,7 @@ def fit(
         setting = Setting.given(asked.workload, dtype, weights_dtype, kv_dtype, tp)
         kept = 0 if reserve.strip() == "0" else read_bytes(reserve, "reserve")
         step = None if chunk == "all" else read_tokens(chunk, "chunk")
-        serving = Serving(setting, Engine(engine, block), utilisation, kept, step)
+        serving = Serving(setting, Engine.given(engine, block, micro_batch), utilisation, kept, step)
         said = context is not None or "workload.prompt" in typed_keys(others)
         return document(asked, found, serving, asked.workload.prompt if said else None)
 

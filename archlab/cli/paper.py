@@ -101,8 +101,10 @@ def kv(
     tp: Annotated[int, typer.Option("--tp", help="Devices that share the heads.")] = 1,
     beams: Annotated[int, typer.Option("--beams", help="Beams of each sequence.")] = 1,
     engine: Annotated[str, typer.Option("--engine", help="paged, full_pages or llama_cpp.")] = "paged",
-    block: Annotated[int, typer.Option("--block", help="Tokens of an engine's block.")] = 16,
-    micro_batch: Annotated[int, typer.Option("--micro-batch", help="Of llama_cpp: tokens a prefill step.")] = 512,
+    block: Annotated[int | None, typer.Option("--block", help="Tokens of an engine's block; 16.")] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option("--micro-batch", help="Of llama_cpp: tokens a prefill step; 512.")
+    ] = None,
     cache: Annotated[str | None, typer.Option("--cache", help="Of latent attention: latent or expanded.")] = None,
     explain: Explain = None,
     form: Format = "table",
@@ -117,12 +119,16 @@ def kv(
     def answer() -> Document:
         from archlab.compose import request
         from archlab.cost.kv import Engine
+        from archlab.errors import ConfigError
+        from archlab.hardware import chosen
         from archlab.paper.kv import document
         from archlab.units import read_count, read_tokens
 
+        if chosen(overrides or [])[0] is not None:
+            raise ConfigError("hardware", "plays no part in a cache; archlab fit says what a device holds")
         contexts = listed(context, lambda text: read_tokens(text, "context"))
         batches = listed(batch, lambda text: read_count(text, "batch"))
-        kept = Engine(engine, block, micro_batch)
+        kept = Engine.given(engine, block, micro_batch)
         asked = request(model, overrides or [], **given(contexts=contexts))
         return document(asked, batches, listed(dtype, str), beams, tp, kept, cache)
 
@@ -173,11 +179,14 @@ def memory(
     def answer() -> Document:
         from archlab.compose import request
         from archlab.cost.parallel import Split
+        from archlab.frozen import replace
+        from archlab.hardware import chosen
         from archlab.paper.memory import document
 
-        asked = request(model, overrides or [], **given(prompt=tokens(context), batch=batch, recompute=recompute))
+        found, others = chosen(overrides or [])
+        asked = request(model, others, **given(prompt=tokens(context), batch=batch, recompute=recompute))
         return document(
-            asked,
+            replace(asked, hardware=found),
             train=train,
             context=asked.workload.prompt if context or typed("workload.prompt", overrides) else None,
             dtype=dtype,

@@ -50,6 +50,9 @@ def size(
 
         settings, overrides = split_budget(budget or [])
         workload = given(prompt=tokens(context), kv_dtype=kv_dtype)
-        return document(request(model, overrides, budget=settings, **workload))
+        asked = request(model, overrides, budget=settings, **workload)
+        if context is not None:
+            asked.spec.check_length(asked.workload.prompt)
+        return document(asked)
 
     print_answer(answer, form, as_json, explain)

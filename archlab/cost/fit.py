@@ -3,7 +3,7 @@
     budget        utilisation x memory - reserve
     weights       of one of `tp` devices, in the dtype that they are kept in; all experts, whichever a token uses
     cache         what the engine sets aside, by whole blocks
-    activations   of one prefill step, estimated: 3 d_model + the wider of attention's and FFN's middle, a token
+    activations   of one prefill step, estimated: cost/working.py, as an engine runs it
     logits        of a decode step: a row a sequence, in the dtype of the arithmetic and in float32
 
 All of it grows with context and with batch, so that what fits is found by bisection on the sum itself: no formula is
@@ -15,13 +15,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 
-from archlab.components.ffn.spec import FFN, FeedForward, MixtureOfExperts
-from archlab.components.tape import Tape
-from archlab.cost.kv import PAGED, Engine, kv_cache, valid_tp
+from archlab.cost.kv import PAGED, Engine, kv_cache
 from archlab.cost.roofline import ARITHMETIC, Setting
-from archlab.cost.shards import up, weights
+from archlab.cost.shards import check_split, valid_split, weights
 from archlab.cost.storage import weight_storage
-from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.cost.working import engine_elements
+from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
 from archlab.frozen import Frozen, replace, values_of
 from archlab.hardware import Hardware
@@ -83,6 +82,7 @@ class Fit(Frozen):
 
     def __post_init__(self) -> None:
         self.serving.budget(self.device)
+        check_split(self.spec, self.tp)
 
     @property
     def tp(self) -> int:
@@ -102,7 +102,7 @@ class Fit(Frozen):
     def _live(self) -> int:
         """Bytes a token of a prefill step."""
         width = ARITHMETIC[self.serving.setting.dtype]
-        return width * max(live_elements(layer, self.tp) for layer, _ in self.spec.layer_kinds)
+        return width * engine_elements(self.spec, self.tp)
 
     def need(self, context: int, batch: int) -> Need:
         """What `batch` sequences of `context` tokens take on one device."""
@@ -133,31 +133,7 @@ class Fit(Frozen):
 
     def smallest_tp(self, context: int, batch: int) -> int | None:
         """The fewest devices that hold it, of those that can share the heads; None where none of these do."""
-        return first(valid_tp(self.spec), lambda tp: self.at(tp).left(context, batch) >= 0)
-
-
-def live_elements(layer: LayerSpec, tp: int = 1) -> int:
-    """Elements a token that stand at once while an engine runs a layer of a prefill step, on one of `tp` devices.
-
-    The residual stream, its normalised copy and what is added to it; beside them queries, keys, values and the result
-    of attention, or the FFN's middle with its activation fused. For Llama-3.1-8B this gives 110,592 B a token in bf16;
-    vLLM 0.6 profiled 0.92 GiB more for 9,000 tokens more, 109,757 B a token (vllm-project/vllm#10517).
-    """
-    attention = layer.attention
-    heads = 2 * up(attention.q_width, tp) + 2 * up(attention.kv_width, min(tp, attention.n_heads))
-    return 3 * attention.d_model + max(heads, _middle(layer.ffn, tp))
-
-
-def _middle(ffn: FFN, tp: int) -> int:
-    """Elements of an FFN's middle; of each expert that a token is sent to, and of its copy of the token."""
-    if isinstance(ffn, MixtureOfExperts):
-        shared = 0 if ffn.shared is None else _middle(ffn.shared, tp)
-        return ffn.experts_per_token * (_middle(ffn.expert, tp) + 2 * ffn.d_model) + shared
-    if isinstance(ffn, FeedForward):
-        return (ffn.n_up + 1) * up(ffn.d_ff, tp)
-    tape = Tape(1, 1, "bf16")
-    ffn.on_tape(tape, tape.new(ffn.d_model), 0.0)
-    return up(tape.made // tape.width, tp)
+        return first(valid_split(self.spec), lambda tp: self.at(tp).left(context, batch) >= 0)
 
 
 def largest(holds: Callable[[int], bool], most: int) -> int:

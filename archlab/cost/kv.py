@@ -16,6 +16,7 @@ on each device (as in vLLM and Megatron-LM).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from archlab.components.attention.base import Attention, CachedTensor, divisors
 from archlab.components.locality import Locality
@@ -57,6 +58,22 @@ class Engine(Frozen):
             raise ConfigError("engine", f"no engine {self.kind!r}", value=self.kind, valid=ENGINES, nearest=near)
         _check_count("block", self.block)
         _check_count("micro_batch", self.micro_batch)
+
+    @classmethod
+    def given(cls, kind: str, block: int | None = None, micro_batch: int | None = None) -> Engine:
+        """An engine with the sizes that were said. Raises ConfigError for one that this engine does not have."""
+        sizes = {"block": block, "micro_batch": micro_batch}
+        engine = cls(kind, **{name: size for name, size in sizes.items() if size is not None})
+        for name, size in sizes.items():
+            if size is not None and name not in engine.sizes:
+                problem = f"plays no part in engine {kind}, which has {', '.join(engine.sizes)}"
+                raise ConfigError(name, problem, value=size)
+        return engine
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that this engine reserves by."""
+        return {"micro_batch": self.micro_batch} if self.kind == "llama_cpp" else {"block": self.block}
 
     def slots(self, locality: Locality, context: int) -> int:
         """Tokens that one layer has room for."""
@@ -187,17 +204,21 @@ def heads_per_device(tensor: CachedTensor, tp: int) -> int:
     return max(1, tensor.heads // tp)
 
 
-def check_tp(spec: DecoderSpec, tp: int) -> None:
-    """Raise ConfigError where `tp` devices cannot share the heads of every layer evenly."""
+def check_tp(spec: DecoderSpec, tp: int, valid: Callable[[DecoderSpec], list[int]] | None = None) -> None:
+    """Raise ConfigError where `tp` devices cannot share the heads of every layer evenly.
+
+    valid: what names the numbers that can, where there is more to share than heads.
+    """
+    valid = valid or valid_tp
     _check_count("tp", tp)
     for layer, _ in spec.layer_kinds:
         heads = layer.attention.n_heads
         if heads % tp:
-            raise ConfigError("tp", f"{tp} does not divide n_heads = {heads}", value=tp, valid=valid_tp(spec))
+            raise ConfigError("tp", f"{tp} does not divide n_heads = {heads}", value=tp, valid=valid(spec))
         for tensor in layer.attention.cached():
             if not _deals(tensor, tp):
                 problem = f"{tp} devices can neither share nor copy {tensor.heads} KV heads evenly"
-                raise ConfigError("tp", problem, value=tp, valid=valid_tp(spec))
+                raise ConfigError("tp", problem, value=tp, valid=valid(spec))
 
 
 def valid_tp(spec: DecoderSpec) -> list[int]:

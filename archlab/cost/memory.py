@@ -19,16 +19,16 @@ allocator rounds up, and buffers of communication.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from archlab.components.tape import Tape
-from archlab.cost.activations import Training, masked, stage_kept, worked_again
+from archlab.cost.activations import Training, stage_kept, worked_again
 from archlab.cost.kv import kv_cache
 from archlab.cost.optimizers import Rates, Recipe
 from archlab.cost.parallel import Split, Stage
 from archlab.cost.state import gathered, state
 from archlab.cost.storage import weight_bytes_by_part, weight_storage
-from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.cost.working import running
+from archlab.decoder.spec import DecoderSpec
 from archlab.frozen import Frozen, replace
 from archlab.written import named
 
@@ -72,7 +72,7 @@ class Memory(Frozen):
         return self.devices * sum(stage.get(part, 0) for stage in self.stages)
 
 
-class Serving(Frozen):
+class Inference(Frozen):
     """Inference: a prefill of [batch, prompt] tokens at once, into a cache of `length` tokens a sequence.
 
     weights: a name of WEIGHT_STORAGE; cache: of KV_STORAGE. Arithmetic is in bf16 where the weights are quantised.
@@ -90,24 +90,24 @@ class Serving(Frozen):
         return Tape(self.batch, self.prompt, storage.name if storage.plain else "bf16", self.device)
 
 
-def inference_memory(spec: DecoderSpec, serving: Serving, split: Split = ONE_DEVICE) -> Memory:
+def inference_memory(spec: DecoderSpec, inference: Inference, split: Split = ONE_DEVICE) -> Memory:
     """Bytes at the peak of the prefill. Raises ConfigError where the split does not fit the model."""
-    split.check(spec, serving.prompt)
-    stages = [inference_parts(stage, serving) for stage in split.stages(spec)]
+    split.check(spec, inference.prompt)
+    stages = [inference_parts(stage, inference) for stage in split.stages(spec)]
     return Memory(stages, split.tp * split.dp)
 
 
-def inference_parts(stage: Stage, serving: Serving) -> Parts:
+def inference_parts(stage: Stage, inference: Inference) -> Parts:
     """What a device of this stage holds."""
-    spec, tape = stage.spec, serving.tape()
-    weights = weight_bytes_by_part(spec, weight_storage(serving.weights))
+    spec, tape = stage.spec, inference.tape()
+    weights = weight_bytes_by_part(spec, weight_storage(inference.weights))
     layers = [replace(layer, dropout=layer.dropout.off) for layer, _ in spec.layer_kinds]
     return _present(
         weights=sum(named(size, f"{part}_weights") for part, size in weights.items() if size and stage.has(part)),
-        cache=kv_cache(spec, serving.batch, serving.length, serving.cache).required,
-        tables=table_elements(spec, serving.length) * tape.wide,
-        logits=serving.batch * spec.head.width * (tape.width + tape.wide) if stage.last else 0,
-        working=running(layers, serving) + shared(spec, tape),
+        cache=kv_cache(spec, inference.batch, inference.length, inference.cache).required,
+        tables=table_elements(spec, inference.length) * tape.wide,
+        logits=inference.batch * spec.head.width * (tape.width + tape.wide) if stage.last else 0,
+        working=running(layers, inference) + shared(spec, tape),
     )
 
 
@@ -174,25 +174,3 @@ def shared(spec: DecoderSpec, tape: Tape) -> int:
     attentions = [layer.attention for kind, layer in kinds if kind is not None]
     width = sum(2 * attention.kv_width for attention in attentions if attention.locality.limit is not None)
     return width * tape.tokens * tape.width
-
-
-class Work(Protocol):
-    def tape(self) -> Tape: ...
-
-
-def running(layers: Sequence[LayerSpec], work: Work) -> int:
-    """The most that one of these layers makes while it runs, and the masks."""
-    tape = work.tape()
-    masks = [layer.position.mask_on_tape(tape) for layer in masked(layers, tape.length)]
-    return sum(mask.buffer.bytes for mask in masks) + max(_made(layer, work) for layer in layers)
-
-
-def _made(layer: LayerSpec, work: Work) -> int:
-    """The residual stream before and after a branch, a norm, and all that the larger branch makes."""
-    sizes = []
-    for branch in (layer.attention_on_tape, layer.ffn_on_tape):
-        tape = work.tape()
-        x = tape.new(layer.attention.d_model)
-        branch(tape, layer.norm.on_tape(tape, x))
-        sizes.append(tape.made + x.buffer.bytes)
-    return max(sizes)

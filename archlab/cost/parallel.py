@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from archlab.components.attention.base import divisors
 from archlab.components.ffn.spec import MixtureOfExperts
-from archlab.cost.kv import check_tp, valid_tp
+from archlab.cost.shards import check_split, valid_split
 from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.errors import ConfigError
 from archlab.frozen import Frozen, replace
@@ -56,10 +56,10 @@ class Split(Frozen):
         """Raise ConfigError where a degree does not split the model, or the `tokens` of a sequence, evenly."""
         kinds = [layer for layer, _ in spec.layer_kinds]
         experts = [layer.ffn.n_experts for layer in kinds if isinstance(layer.ffn, MixtureOfExperts)]
-        cut = {f"{name} = {width:,}": width for layer in kinds for name, width in layer.ffn.widths.items()}
-        cut |= {f"context = {tokens:,}": tokens} if self.sequence else {}
-        check_tp(spec, self.tp)
-        _check("tp", self.tp, cut, [tp for tp in valid_tp(spec) if not any(width % tp for width in cut.values())])
+        check_split(spec, self.tp)
+        if self.sequence:
+            even = [tp for tp in valid_split(spec) if tokens % tp == 0]
+            _check("tp", self.tp, {f"context = {tokens:,}": tokens}, even)
         _check("pp", self.pp, {f"n_layers = {spec.n_layers}": spec.n_layers}, divisors(spec.n_layers))
         if parted := _parted(spec, self.pp):
             whole = [pp for pp in divisors(spec.n_layers) if not _parted(spec, pp)]

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from archlab.components.block.spec import Parallel
 from archlab.components.locality import Locality
 from archlab.cost.flops import decode_by_part, flops
-from archlab.cost.kv import check_tp, kept_bytes, read_bytes
-from archlab.cost.shards import Weights, up, weights
+from archlab.cost.kv import kept_bytes, read_bytes
+from archlab.cost.shards import Weights, check_split, up, weights
 from archlab.cost.storage import Storage, kv_storage, weight_storage
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, nearest
@@ -43,6 +43,8 @@ class Setting(Frozen):
             near = nearest(str(self.dtype), ARITHMETIC)
             problem = f"{self.dtype!r} is nothing that matrices are multiplied in"
             raise ConfigError("dtype", problem, value=self.dtype, valid=ARITHMETIC, nearest=near)
+        weight_storage(self.weights, "weights_dtype")
+        kv_storage(self.cache, "kv_dtype")
 
     @classmethod
     def given(
@@ -152,7 +154,7 @@ class Passes(Frozen):
 
     def __post_init__(self) -> None:
         if self.setting.tp != 1:
-            check_tp(self.spec, self.setting.tp)
+            check_split(self.spec, self.setting.tp)
 
     @functools.cached_property
     def weights(self) -> Weights:

@@ -1,24 +1,20 @@
 """Weights on one device, where `tp` devices share each layer: tensor parallelism, Shoeybi et al. 2019 (Megatron-LM).
 
 Heads are dealt out, and with them the columns of q, k and v and the rows of o; the middle of an FFN is, and with it up
-and down, in each expert; rows of the vocabulary are, and with them embedding and head. KV heads that are fewer than the
-devices are copied. What no head and no middle owns is on every device: norms, biases of o and down, routers, gates, the
-projections to MLA's latents, tables of positions. What does not divide is rounded up.
+and down, in each expert; rows of the vocabulary are, padded where they do not divide, and with them embedding and head.
+KV heads that are fewer than the devices are copied. What no head and no middle owns is on every device: norms, biases
+of o and down, routers, gates, the projections to MLA's latents, tables of positions. Each choice's `share` says so.
 """
 
 from __future__ import annotations
 
 from archlab.components.attention.base import Attention
-from archlab.components.attention.spec import GroupedAttention
 from archlab.components.ffn.spec import FFN, MixtureOfExperts
+from archlab.cost.kv import check_tp, valid_tp
 from archlab.cost.storage import KEPT, Storage, tensor_bytes
 from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.errors import ConfigError
 from archlab.frozen import Frozen, remembered
-
-COPIED = ("q_down", "kv_down", "q_down_bias", "kv_down_bias", "o_bias", "down_bias", "router", "router_bias", "gate")
-"""Tensors that every device has, by the last word of their name; norms too."""
-
-KV = ("k", "v", "k_bias", "v_bias")
 
 
 class Experts(Frozen):
@@ -54,15 +50,34 @@ class Weights(Frozen):
         return sum(kind.size * kind.touched(tokens) / kind.n_experts for kind in self.experts)
 
 
+def check_split(spec: DecoderSpec, tp: int) -> None:
+    """Raise ConfigError where `tp` devices cannot share the heads and the FFN widths of every layer evenly."""
+    check_tp(spec, tp, valid_split)
+    for what, width in _widths(spec).items():
+        if width % tp:
+            raise ConfigError("tp", f"{tp} does not divide {what}", value=tp, valid=valid_split(spec))
+
+
+def valid_split(spec: DecoderSpec) -> list[int]:
+    """The numbers of devices that can, in rising order."""
+    widths = _widths(spec).values()
+    return [tp for tp in valid_tp(spec) if not any(width % tp for width in widths)]
+
+
+def _widths(spec: DecoderSpec) -> dict[str, int]:
+    """`d_ff = 18,944` and its value, of every kind of layer."""
+    kinds = [layer.ffn.widths for layer, _ in spec.layer_kinds]
+    return {f"{name} = {width:,}": width for widths in kinds for name, width in widths.items()}
+
+
 def weights(spec: DecoderSpec, storage: Storage, tp: int = 1) -> Weights:
     """What one of `tp` devices holds, quantised as `storage.weight_bytes_by_part` says."""
     outer = storage if storage.plain else KEPT
     row = outer.bytes(spec.d_model, 1)
     embedding = up(spec.vocab_size, tp) * row
-    head = up(outer.bytes(sum(spec.head.params().values()), 1), tp)
     placed, biases = 0, 0
     for position, _ in spec.position_kinds:
-        size = sum(position.params().values())
+        size = sum(position.share(tp).params().values())
         placed, biases = (placed + size, biases) if position.embeds else (placed, biases + size)
     experts, layers = [], 0
     for layer, indices in spec.layer_kinds:
@@ -71,7 +86,8 @@ def weights(spec: DecoderSpec, storage: Storage, tp: int = 1) -> Weights:
         if isinstance(layer.ffn, MixtureOfExperts):
             experts.append(Experts(len(indices) * routed, layer.ffn.n_experts, layer.ffn.experts_per_token))
     norms = (spec.block.final_norm + spec.block.embedding_norm) * sum(spec.norm.params(spec.d_model).values())
-    whole = layers + head + outer.bytes(norms + biases, 1) + (embedding if spec.head.tied else 0)
+    around = norms + biases + sum(spec.head.share(tp).params().values())
+    whole = layers + outer.bytes(around, 1) + (embedding if spec.head.tied else 0)
     tables = outer.bytes(placed, 1) + (0 if spec.head.tied else embedding)
     return Weights(whole, tables, row, tuple(experts))
 
@@ -84,13 +100,14 @@ def up(count: int, parts: int) -> int:
 @remembered
 def _layer_bytes(layer: LayerSpec, storage: Storage, tp: int) -> tuple[int, int]:
     """Bytes of one layer on one device: of what every token passes, and of routed experts."""
-    (attention, _), (ffn, routed) = _shares(layer.attention, storage, tp), _shares(layer.ffn, storage, tp)
+    here = layer.share(tp, 1) if tp > 1 else layer
+    (attention, _), (ffn, routed) = _bytes(here.attention, storage), _bytes(here.ffn, storage)
     return _norm_bytes(layer, storage) + attention + ffn, routed
 
 
-def _shares(choice: Attention | FFN, storage: Storage, tp: int) -> tuple[int, int]:
-    """Bytes of one layer's attention or FFN on one device: of what every token passes, and of routed experts."""
-    sizes = {name: _share(choice, name, size, tp) for name, size in tensor_bytes(choice, storage).items()}
+def _bytes(choice: Attention | FFN, storage: Storage) -> tuple[int, int]:
+    """Bytes of an attention or an FFN: of what every token passes, and of routed experts."""
+    sizes = tensor_bytes(choice, storage)
     routed = sum(size for name, size in sizes.items() if name.startswith("experts."))
     return sum(sizes.values()) - routed, routed
 
@@ -98,13 +115,3 @@ def _shares(choice: Attention | FFN, storage: Storage, tp: int) -> tuple[int, in
 def _norm_bytes(layer: LayerSpec, storage: Storage) -> int:
     norms = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
     return (storage if storage.plain else KEPT).bytes(norms, 1)
-
-
-def _share(choice: Attention | FFN, name: str, size: int, tp: int) -> int:
-    """A device's bytes of a tensor."""
-    word = name.split(".")[-1]
-    if tp == 1 or word in COPIED or word.endswith("_norm"):
-        return size
-    if word in KV and isinstance(choice, GroupedAttention):
-        return up(size, min(tp, choice.n_kv_heads))
-    return up(size, tp)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from archlab.cost.fit import Fit, Serving, live_elements
-from archlab.cost.kv import ENGINES, kv_cache, valid_tp
+from archlab.cost.fit import Fit, Serving
+from archlab.cost.kv import ENGINES, kv_cache
 from archlab.cost.roofline import ARITHMETIC, Passes, Work, bound
+from archlab.cost.shards import valid_split
 from archlab.cost.storage import kv_storage, weight_storage
+from archlab.cost.working import engine_elements
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Chart, Column, Document, Explanation, Row, Table
 from archlab.frozen import Frozen, values_of
@@ -164,7 +166,7 @@ def _survey(asked: Request, serving: Serving, context: int) -> Document:
         verdict=f"{batch:,} x {context:,} tokens; {_smallest(rows, known)}",
         tables=[Table("devices", "Devices", columns, rows, about)],
         assumptions=_assumptions(serving, None),
-        notes=[*asked.notes, *([f"too small, as many as can share the heads: {', '.join(short)}"] if short else [])],
+        notes=[*asked.notes, *([f"too small, as many as can share a layer: {', '.join(short)}"] if short else [])],
     )
 
 
@@ -173,7 +175,7 @@ def _held(
 ) -> Iterator[dict[str, Any]]:
     """A row for each device that holds the question, with the fewest of it that do."""
     waiting = dict(known)
-    for tp in valid_tp(spec):
+    for tp in valid_split(spec):
         if not waiting:
             return
         point = Point("", Fit(spec, serving, next(iter(waiting.values()))).at(tp), context, batch)
@@ -203,7 +205,7 @@ def _assumptions(serving: Serving, device: Hardware | None) -> dict[str, Any]:
         "weights": _kept(setting.weights, weight_storage(setting.weights).about),
         "cache": _kept(setting.cache, kv_storage(setting.cache).about),
         "engine": f"{engine.kind}: {ENGINES[engine.kind]}",
-        "block": engine.block,
+        **engine.sizes,
         "prefill step": "whole prompts" if serving.chunk is None else f"{serving.chunk:,} tokens at most",
         "arithmetic": setting.dtype,
         "tp": setting.tp,
@@ -229,7 +231,8 @@ def _notes(points: Sequence[Point]) -> Iterator[str]:
     if "largest batch" not in found:
         yield f"not even one sequence of {asked.context:,} tokens fits"
     if "smallest tp" not in found:
-        yield f"no number of these devices that can share {spec.layers[0].attention.n_heads} heads holds it"
+        shared = ", ".join(map(str, valid_split(spec)))
+        yield f"no number of these devices that can share a layer ({shared}) holds it"
     joined = fit.device.devices_per_node
     if "smallest tp" in found and joined is not None and found["smallest tp"].fit.tp > joined:
         yield f"the interconnect joins {joined} of these devices"
@@ -271,7 +274,7 @@ def _explanations(points: Sequence[Point]) -> Iterator[Explanation]:
     )
     yield _cache_explanation(asked)
     tokens = asked.batch * asked.context if serving.chunk is None else min(asked.batch * asked.context, serving.chunk)
-    live = max(live_elements(layer, fit.tp) for layer, _ in fit.spec.layer_kinds)
+    live = engine_elements(fit.spec, fit.tp)
     width = ARITHMETIC[setting.dtype]
     yield Explanation(
         "activations",
@@ -305,7 +308,8 @@ def _cache_explanation(point: Point) -> Explanation:
         f"{len(kind.layers)} x {kind.bytes_per_token:,} B x {kind.slots:,} x {kind.sequences:,}"
         for kind in kept.by_layer
     )
-    assumptions = [f"{engine.kind}: {ENGINES[engine.kind]}", f"blocks of {engine.block}"]
+    sizes = (f"{name} {size:,}" for name, size in engine.sizes.items())
+    assumptions = [f"{engine.kind}: {ENGINES[engine.kind]}", *sizes]
     formula = "sum over kinds of layer of layers x bytes a token x slots x sequences"
     return Explanation("cache", "estimated", formula, f"{terms} = {kept.engine:,} B", assumptions)
 
@@ -316,7 +320,7 @@ def _search_explanation(point: Point) -> Explanation:
     name = point.name.replace(" ", "_")
     if point.name == "smallest tp":
         worked = f"{fit.tp}: {show_bytes(point.left)} left on each device"
-        return Explanation(name, "estimated", "the first number that shares the heads and fits", worked)
+        return Explanation(name, "estimated", "the first number that can share a layer and fits", worked)
     more = fit.left(context + 1, batch) if point.name == "largest context" else fit.left(context, batch + 1)
     answer = context if point.name == "largest context" else batch
     then = f"short by {-more:,} B" if more < 0 else "the positions' end"

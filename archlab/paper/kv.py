@@ -251,14 +251,12 @@ def _total_row(asked: Asked, dtype: str, batch: int, context: int) -> Row:
 
 
 def _assumptions(asked: Asked) -> Mapping[str, Any]:
-    llama_cpp = asked.engine.kind == "llama_cpp"
     latent = _latent(asked.spec)
-    size = {"micro_batch": asked.engine.micro_batch} if llama_cpp else {"block": asked.engine.block}
     return {
         "beams": asked.beams,
         "tp": asked.tp,
         "engine": asked.engine.kind,
-        **size,
+        **asked.engine.sizes,
         **({"window": WINDOW} if asked.limited else {}),
         **({"cache": latent[0].cache} if latent else {}),
         **{name: kv_storage(name).about for name in asked.dtypes if not kv_storage(name).plain},

@@ -8,7 +8,7 @@ from typing import Any
 from archlab.components.ffn.spec import MixtureOfExperts
 from archlab.components.tape import KEPT, RECOMPUTE
 from archlab.cost.activations import Training, korthikanti, stage_kept
-from archlab.cost.memory import ONE_DEVICE, Memory, Serving, inference_memory, training_memory
+from archlab.cost.memory import ONE_DEVICE, Inference, Memory, inference_memory, training_memory
 from archlab.cost.optimizers import RECIPES, Recipe, recipe_of
 from archlab.cost.parallel import Split, Stage
 from archlab.cost.params import parameters
@@ -18,6 +18,7 @@ from archlab.decoder.spec import DecoderSpec
 from archlab.document import Chart, Column, Document, Explanation, Row, Table
 from archlab.errors import ConfigError
 from archlab.frozen import Frozen, replace
+from archlab.hardware import Hardware
 from archlab.paper.memory_explained import DIVIDED, explained
 from archlab.request import Request
 from archlab.units import dtype_name, show_bytes, show_count
@@ -41,7 +42,7 @@ class Asked(Frozen):
 
     spec: DecoderSpec
     split: Split
-    serving: Serving | None
+    serving: Inference | None
     training: Training | None
     recipe: Recipe | None
 
@@ -50,7 +51,7 @@ class Asked(Frozen):
         return self.training.length if self.training else self.served.prompt
 
     @property
-    def served(self) -> Serving:
+    def served(self) -> Inference:
         assert self.serving is not None
         return self.serving
 
@@ -92,12 +93,14 @@ def document(
     spec.check_length(context)
     kernels = device or request.run.device.partition(":")[0].replace("auto", "cpu")
     if train:
-        _refuse({"weights-dtype": weights_dtype, "kv-dtype": kv_dtype}, "is for inference; leave out --train")
+        _refuse({"weights_dtype": weights_dtype, "kv_dtype": kv_dtype}, "is for inference; leave out --train")
         asked = _trained(request, spec, context, dtype, kernels, optimizer, split)
     else:
-        of_training = {"zero": split.zero or None, "sequence-parallel": split.sequence or None, "optimizer": optimizer}
+        of_training = {"zero": split.zero or None, "sequence_parallel": split.sequence or None, "optimizer": optimizer}
         recompute = {"recompute": request.workload.recompute} if request.workload.recompute != "none" else {}
         _refuse(of_training | recompute, "is for training; add --train")
+        if weights_dtype is not None:
+            weight_storage(weights_dtype, "weights_dtype")
         stored = weights_dtype or dtype or request.workload.weight_dtype
         asked = _served(request, spec, context, stored, kv_dtype, kernels, split)
     return _document(request, asked)
@@ -134,8 +137,10 @@ def _served(
     split: Split,
 ) -> Asked:
     workload, weights = request.workload, weight_storage(weights_dtype)
-    cache = kv_storage(kv_dtype or workload.kv_dtype or (weights.name if weights.plain else "bf16"), "kv-dtype")
-    return Asked(spec, split, Serving(workload.batch, context, context, weights.name, cache.name, kernels), None, None)
+    cache = kv_storage(kv_dtype or workload.kv_dtype or (weights.name if weights.plain else "bf16"), "kv_dtype")
+    return Asked(
+        spec, split, Inference(workload.batch, context, context, weights.name, cache.name, kernels), None, None
+    )
 
 
 def _document(request: Request, asked: Asked) -> Document:
@@ -148,7 +153,7 @@ def _document(request: Request, asked: Asked) -> Document:
         tables=[_parts(asked, memory, worked), *(_of_training(asked, memory) if asked.training else ())],
         assumptions=_assumptions(asked),
         charts=[_chart(asked)],
-        notes=[*request.notes, *_notes(asked)],
+        notes=[*request.notes, *_on_device(request.hardware, memory), *_notes(asked)],
         explanations=list(worked.values()),
     )
 
@@ -309,6 +314,14 @@ def _assumptions(asked: Asked) -> Mapping[str, Any]:
         }
     storage = [weight_storage(asked.served.weights), kv_storage(asked.served.cache)]
     return {"prefill": "whole prompt at once", **common, **{s.name: s.about for s in storage if not s.plain}}
+
+
+def _on_device(device: Hardware | None, memory: Memory) -> Iterator[str]:
+    """Whether a device that was named has as much, as far as its memory is known."""
+    if device is not None and device.memory is not None:
+        left = device.memory - memory.total
+        beside = f"{show_bytes(left)} left" if left >= 0 else f"short by {show_bytes(-left)}"
+        yield f"{device.name} has {show_bytes(device.memory)}: {beside}; see archlab fit for what an engine leaves"
 
 
 def _notes(asked: Asked) -> Iterator[str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from archlab.cost.explain import explanation
 from archlab.cost.kv import kv_cache
 from archlab.cost.roofline import Bound, Passes, Setting, Work, bound, ridge
-from archlab.document import Chart, Column, Document, Explanation, Row, Table
-from archlab.frozen import Frozen
+from archlab.cost.symbols import Form, symbolic
+from archlab.document import Chart, Column, Document, Explanation, Later, Row, Table
+from archlab.frozen import Frozen, replace
 from archlab.hardware import Hardware
 from archlab.report.text import digits
 from archlab.request import Request
 from archlab.units import show_bytes
+from archlab.written import symbol
 
 COUNTED = {
     "prefill": "causal, logits of the last position",
@@ -62,7 +65,7 @@ def document(asked: Request, device: Hardware, setting: Setting) -> Document:
         assumptions=_assumptions(place),
         charts=[chart for chart in (_over_batch(place), _over_context(place)) if "decode" in bounds],
         notes=[*asked.notes, *_notes(place)],
-        explanations=[*_explanations(place, bounds)],
+        explanations=Later(lambda: _explanations(place, bounds)),
     )
 
 
@@ -234,15 +237,24 @@ def _explanations(place: Asked, bounds: Mapping[str, Bound]) -> Iterator[Explana
     if found is not None:
         worked = f"{device.peak(dtype):,} FLOP/s / {device.bandwidth:,} B/s = {digits(found)} FLOP/B"
         yield Explanation("ridge", "bound", "peak / bandwidth", worked, [f"dense peak in {dtype}", device.source])
+    forms = _flop_forms(place)
     for name, made in bounds.items():
+        yield explanation(f"{name}.flops", forms[name], "exact", COUNTED[name], HOW_FLOPS)
         yield from _explained(name, made, device)
+
+
+def _flop_forms(place: Asked) -> dict[str, Form]:
+    """The FLOPs of each pass as closed forms, run over a model of symbols."""
+    model = symbolic(place.passes.spec)
+    sizes = {name: symbol(getattr(place, name), name) for name in ("batch", "context", "cached")}
+    symbols = replace(place, passes=Passes(model, place.passes.setting), **sizes)
+    return {name: model.whole(work.flops) for name, work in _works(symbols)}
 
 
 def _explained(name: str, made: Bound, device: Hardware) -> Iterator[Explanation]:
     work = made.work
     setting = work.setting
     kind = "estimated" if "experts" in work.bytes else "exact"
-    yield Explanation(f"{name}.flops", "exact", COUNTED[name], f"{work.flops:,} FLOP", [HOW_FLOPS])
     terms = " + ".join(f"{size:,.0f}" for size in work.bytes.values())
     moved = f"{terms} = {work.moved:,.0f} B"
     yield Explanation(f"{name}.moved", kind, " + ".join(work.bytes), moved, [PARTS, "activations stay on the chip"])

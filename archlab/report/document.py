@@ -25,18 +25,18 @@ def print_document(document: Document, form: str, console: Console, explain: str
     """Print a document in a format; with `explain`, how that figure was got (`all`: every one) instead of tables."""
     check_format(form)
     if explain is not None:
-        from archlab.report.explanations import check_figure, show_explanations
+        from archlab.report.explanations import check_figure, print_explanations
 
         models = _explained(document)
         check_figure(explain, (figure for _, known in models for figure in known))
     if form == "json":
         console.file.write(json_line(document.as_dict()))
+    elif explain is not None:
+        print_explanations(explain, models, form, console)
     elif form == "csv":
         console.file.write(csv_text(document))
     elif form == "md":
         console.file.write(md_text(document))
-    elif explain is not None:
-        show_explanations(explain, models, console)
     else:
         show_document(document, console)
 

@@ -1,4 +1,4 @@
-"""How a figure was got, on the terminal."""
+"""How a figure was got: on the terminal, as CSV, as Markdown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from archlab.document import Explanation
 from archlab.errors import ConfigError, nearest
+from archlab.report.formats import md_escape
 from archlab.report.grid import Cell, heading, line
 from archlab.report.text import clean
 
@@ -24,14 +25,23 @@ def check_figure(figure: str, known: Iterable[str]) -> None:
         raise ConfigError("explain", f"no figure {figure!r} here", value=figure, valid=names, nearest=near)
 
 
-def show_explanations(figure: str, models: Sequence[tuple[str, Mapping[str, Explanation]]], console: Console) -> None:
-    """Print how a figure, or `all`, was got for each model that has it, under the models' names if they are several."""
+Explained = Sequence[tuple[str, Mapping[str, Explanation]]]
+"""Explanations by figure, for each model by its name."""
+
+
+def print_explanations(figure: str, models: Explained, form: str, console: Console) -> None:
+    """Print how a figure, or `all`, was got for each model that has it, in a format but JSON, which holds them all."""
     check_figure(figure, (name for _, known in models for name in known))
-    first = True
-    for model, known in models:
-        for made in known.values() if figure == ALL else filter(None, [known.get(figure)]):
-            _show(made, model if len(models) > 1 else "", console, first)
-            first = False
+    made = [(model, why) for model, known in models for name, why in known.items() if figure in (name, ALL)]
+    if form == "table":
+        _show_all([(model if len(models) > 1 else "", why) for model, why in made], console)
+    else:
+        console.file.write({"csv": _csv, "md": _md}[form](made))
+
+
+def _show_all(made: Sequence[tuple[str, Explanation]], console: Console) -> None:
+    for index, (model, why) in enumerate(made):
+        _show(why, model, console, first=index == 0)
 
 
 def _show(made: Explanation, model: str, console: Console, first: bool) -> None:
@@ -41,3 +51,26 @@ def _show(made: Explanation, model: str, console: Console, first: bool) -> None:
         line(console, Cell(clean(text)), indent=2)
     for assumption in made.assumptions:
         line(console, Cell(f"assumes {clean(assumption)}", "dim"), indent=2)
+
+
+COLUMNS = ("model", "figure", "kind", "formula", "worked", "assumptions")
+
+
+def _cells(model: str, why: Explanation) -> list[str]:
+    return [clean(text) for text in (model, why.figure, why.kind, why.formula, why.worked, "; ".join(why.assumptions))]
+
+
+def _csv(made: Sequence[tuple[str, Explanation]]) -> str:
+    """A row a model and figure."""
+    import csv
+    import io
+
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([COLUMNS, *(_cells(*pair) for pair in made)])
+    return out.getvalue()
+
+
+def _md(made: Sequence[tuple[str, Explanation]]) -> str:
+    """The same as a GitHub table."""
+    rows = [COLUMNS, ["---"] * len(COLUMNS), *([md_escape(cell) for cell in _cells(*pair)] for pair in made)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)

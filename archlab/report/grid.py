@@ -1,6 +1,6 @@
 """Tables that never cut a number: text folds; a table too wide for the terminal becomes several, or moves its notes.
 
-A `Grid` is plain data. It is laid out here, by width alone, and drawn by rich, which is imported only then.
+A `Grid` is plain data. It is laid out here, by width alone; rich colours and prints it, and is imported only then.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from archlab.record import Record
 from archlab.report.text import clean
 
 if TYPE_CHECKING:
-    from rich.box import Box
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.segment import Segment
-    from rich.table import Table
-    from rich.text import Text
+    from rich.style import Style
 
 GAP = 2
 LEAST_TEXT = 16
@@ -84,7 +82,7 @@ def show(grid: Grid, console: Console, indent: int = 2) -> None:
     for number, piece in enumerate(split(inline, width)):
         if number:
             console.print()
-        _print(_table(piece, console), console, indent, least=least_width(piece))
+        _print_lines(_lines(piece, console, width), console, indent)
     for note in below:
         line(console, Cell(note, "dim"), indent=indent)
 
@@ -127,67 +125,98 @@ def natural_width(grid: Grid) -> int:
 
 def _sizes(grid: Grid, index: int) -> tuple[int, int]:
     """The least and the natural width of a column."""
-    from rich.cells import cell_len
-
     column = grid.columns[index]
     lines = itertools.chain(column.head.split("\n"), *(row[index].shown.split("\n") for row in grid.rows))
-    natural = max(map(cell_len, lines))
+    natural = max(map(_cell_len, lines))
     return (natural if column.number else min(natural, LEAST_TEXT)), natural
 
 
-def _table(grid: Grid, console: Console) -> Table:
-    from rich.table import Table
+Piece = tuple[str, "str | Style"]
+"""Text and its style."""
 
-    headed = any(column.head for column in grid.columns)
-    table = Table(
-        box=_rule(console) if headed else None,
-        show_header=headed,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, GAP - headed, 0, 0),  # the box puts a blank of its own between columns
-        header_style="",
-        collapse_padding=True,
-    )
-    tallest = max(column.head.count("\n") for column in grid.columns)
-    for index, column in enumerate(grid.columns):
-        lower = "\n" * (tallest - column.head.count("\n"))  # heads stand on the rule
-        table.add_column(
-            _text(Cell(lower + column.head, "dim")),
-            justify="right" if column.number else "left",
-            no_wrap=column.number,
-            overflow="fold",
-            style=column.style,
-            min_width=_sizes(grid, index)[0],
-        )
+
+def _lines(grid: Grid, console: Console, width: int) -> Iterator[list[Piece]]:
+    """The grid line by line: heads, a rule under them, rows. (rich's own table takes three times as long.)"""
+    widths = _widths(grid, width)
+    if any(column.head for column in grid.columns):
+        heads = [column.head.split("\n") for column in grid.columns]
+        tallest = max(map(len, heads))
+        cells = [
+            Cell("\n" * (tallest - len(head)) + "\n".join(head), "dim") for head in heads
+        ]  # they stand on the rule
+        yield from _row(grid, cells, widths)
+        dash = "-" if console.options.ascii_only else "\u2500"
+        yield [(dash * (sum(widths) + GAP * (len(widths) - 1)), "")]
     for row in grid.rows:
-        table.add_row(*map(_text, row))
-    return table
+        yield from _row(grid, row, widths)
 
 
-def _rule(console: Console) -> Box:
-    """No lines but one under the heads."""
-    from rich.box import Box
+def _widths(grid: Grid, width: int) -> list[int]:
+    """The columns' widths: natural ones where there is room, else text folds, what needs least of it in full."""
+    sizes = [_sizes(grid, index) for index in range(len(grid.columns))]
+    widths = [least for least, _ in sizes]
+    spare = max(0, width - sum(widths) - GAP * (len(sizes) - 1))
+    wanting = sorted((natural - least, index) for index, (least, natural) in enumerate(sizes) if natural > least)
+    for place, (lacking, index) in enumerate(wanting):
+        given = min(lacking, spare // (len(wanting) - place))
+        widths[index] += given
+        spare -= given
+    return widths
 
-    dash, plain = ("-", True) if console.options.ascii_only else ("─", False)
-    blank = "    \n"
-    return Box(blank * 2 + f"{dash * 4}\n" + blank * 5, ascii=plain)
+
+def _row(grid: Grid, cells: Sequence[Cell], widths: Sequence[int]) -> Iterator[list[Piece]]:
+    """Cells side by side, over as many lines as the tallest needs."""
+    folded = [_folded(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    for lines in itertools.zip_longest(*folded, fillvalue=[]):
+        pieces: list[Piece] = []
+        for column, line, width in zip(grid.columns, lines, widths, strict=True):
+            styled: list[Piece] = [(text, f"{column.style} {style}".strip()) for text, style in line]
+            blank: Piece = (" " * (width - sum(_cell_len(text) for text, _ in line)), "")
+            pieces += [blank, *styled] if column.number else [*styled, blank]
+            pieces.append((" " * GAP, ""))
+        yield pieces
 
 
-def _text(cell: Cell) -> Text:
+def _folded(cell: Cell, width: int) -> list[list[Piece]]:
+    """A cell as lines that stand in a width."""
+    *others, last = cell.text.split("\n")
+    ending = cell._replace(text=last)
+    if max(map(_cell_len, (*others, ending.shown))) > width:
+        return [[(line, cell.style)] for line in _fold(cell.shown, width)]
+    above: list[list[Piece]] = [[(line, cell.style)] for line in others]
+    return [*above, _pieces(ending)]
+
+
+def _pieces(cell: Cell) -> list[Piece]:
+    """A cell in one line."""
+    return [(cell.text, cell.style), (f" {cell.unit}", "dim")] if cell.unit else [(cell.text, cell.style)]
+
+
+def _fold(text: str, width: int) -> list[str]:
+    """Text broken between words, and inside one that is longer than a line."""
+    from rich.console import Console
     from rich.text import Text
 
-    text = Text(cell.text, cell.style, overflow="fold")
-    return text.append(f" {cell.unit}", "dim") if cell.unit else text
+    return [line.plain.rstrip() for line in Text(text).wrap(Console(), width, overflow="fold")]
 
 
-def _print(body: RenderableType, console: Console, indent: int, least: int = 0) -> None:
-    """Print line by line, indented, without the blanks that fill a table's last column."""
+def _cell_len(text: str) -> int:
+    """The columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _print_lines(lines: Iterable[Sequence[Piece]], console: Console, indent: int) -> None:
+    """Print line by line, indented, without blanks at a line's end; past the edge rather than cut."""
     from rich.segment import Segment, Segments
 
-    width = max(console.width - indent, least)  # past the edge rather than cut
     shown: list[Segment] = []
-    for segments in console.render_lines(body, console.options.update(width=width), pad=False):
-        shown += [*_without_blanks([Segment(" " * indent), *segments]), Segment.line()]
+    for pieces in lines:
+        styled = [Segment(text, console.get_style(style) if style else None) for text, style in pieces]
+        shown += [*_without_blanks([Segment(" " * indent), *styled]), Segment.line()]
     console.print(Segments(shown), soft_wrap=True, end="")
 
 
@@ -203,11 +232,23 @@ def _without_blanks(segments: list[Segment]) -> list[Segment]:
 
 def line(console: Console, *cells: Cell, indent: int = 0) -> None:
     """Print cells one after the other, wrapped at the console's width."""
+    pieces: list[Piece] = []
+    for cell in cells:
+        if cell.text:
+            pieces += [(" " * GAP, ""), *_pieces(cell)] if pieces else _pieces(cell)
+    if pieces:
+        _print_lines(_wrapped(pieces, console, max(1, console.width - indent)), console, indent)
+
+
+def _wrapped(pieces: list[Piece], console: Console, width: int) -> Iterator[list[Piece]]:
+    """A line of text, or several of it."""
+    if sum(_cell_len(text) for text, _ in pieces) <= width and not any("\n" in text for text, _ in pieces):
+        yield pieces
+        return
     from rich.text import Text
 
-    shown = [_text(cell) for cell in cells if cell.text]
-    if shown:
-        _print(Text(" " * GAP).join(shown), console, indent)
+    for wrapped in Text.assemble(*pieces).wrap(console, width, overflow="fold"):
+        yield [(segment.text, segment.style or "") for segment in wrapped.render(console)]
 
 
 def heading(console: Console, title: str, *about: str, first: bool = False) -> None:

@@ -21,11 +21,13 @@ def whole(value: float | int) -> str:
 
 def digits(value: float | int) -> str:
     """Four digits or more: `12,345`, `123.4`, `1.234`, `0.01234`."""
+    if value == 0:
+        return "0"
     size = abs(value)
     if size >= 1000:
         return f"{value:,.0f}"
     decimals = 1 if size >= 100 else 2 if size >= 10 else 3
-    return f"{value:.{decimals}f}" if size >= 1 or value == 0 else f"{value:.4g}"
+    return f"{value:.{decimals}f}" if size >= 1 else f"{value:.4g}"
 
 
 def number(value: float | int, figure: Figure) -> str:

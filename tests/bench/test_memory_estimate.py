@@ -36,13 +36,15 @@ COMPOSITIONS: dict[str, dict[str, Any]] = {
 def test_training_takes_what_is_estimated_or_a_little_less(name: str, recompute: str, make: Any) -> None:
     spec = make(**SIZES, **COMPOSITIONS[name])
     workload = Workload(batch=2, prompt=96, dtype="bf16", recompute=recompute)
-    assert 1 <= memory_of("train", spec, workload, Cpu()) / taken("train", spec, workload) < 1.35
+    ratio = memory_of("train", spec, workload, Cpu()) / taken("train", spec, workload)
+    assert 1 <= ratio < 1.45
 
 
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_prefill_takes_what_is_estimated_or_a_little_less(name: str, make: Any) -> None:
     spec, workload = make(**SIZES, **COMPOSITIONS[name]), Workload(batch=2, prompt=96, dtype="fp32")
-    assert 1 <= memory_of("prefill", spec, workload, Cpu()) / taken("prefill", spec, workload) < 1.35
+    ratio = memory_of("prefill", spec, workload, Cpu()) / taken("prefill", spec, workload)
+    assert 1 <= ratio < 1.3
 
 
 def taken(phase: str, spec: DecoderSpec, workload: Workload) -> int:
@@ -52,8 +54,9 @@ def taken(phase: str, spec: DecoderSpec, workload: Workload) -> int:
     before = weights + sum(table.nbytes for position in decoder.positions for table in tables(position))
     with PHASES[phase](decoder, workload, 0) as run:
         run.call()
-        # of a step, the two moments and the last step's gradients, which the profiler sees go
-        return before + (run.cache_bytes or 3 * weights) + highest(run.call)
+        for parameter in decoder.parameters():  # the profiler does not always see memory go that was there before it
+            parameter.grad = None
+        return before + (run.cache_bytes or 2 * weights) + highest(run.call)  # of a step, the two moments
 
 
 def tables(position: Any) -> tuple[Any, ...]:

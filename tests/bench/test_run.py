@@ -12,9 +12,11 @@ import torch
 from archlab.bench import run as bench
 from archlab.bench.device import Cpu
 from archlab.bench.phases import PHASES, Run
+from archlab.components.ffn.spec import FFN, FeedForward
 from archlab.cost.kv import kv_cache
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import RequestError
+from archlab.frozen import replace, values_of
 from archlab.record import Figure
 from archlab.workload import BenchOptions, Workload
 
@@ -40,6 +42,25 @@ def test_every_phase_has_its_figures(figures: dict[str, Figure]) -> None:
         assert (figure.kind, figure.status, figure.reason) == ("measured", "ok", None)
         assert figure.value is not None
         assert figure.value > 0
+
+
+class Silent(FeedForward):
+    """A choice of a third party that does not say what training keeps."""
+
+    on_tape = FFN.on_tape
+
+
+def silent(spec: DecoderSpec) -> DecoderSpec:
+    """The spec with such an FFN in every layer."""
+    ffn = Silent(**values_of(spec.layers[0].ffn))
+    return replace(spec, layers=(replace(spec.layers[0], ffn=ffn),) * spec.n_layers)
+
+
+def test_a_choice_that_does_not_say_what_it_keeps_is_timed_without_an_estimate(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any
+) -> None:
+    made, _ = bench.run(silent(spec), workload, options, pretend(seconds=0.5))
+    assert {made[f"{phase}_tok_s"].status for phase in PHASES} == {"ok"}
 
 
 def test_spreads_are_in_order(figures: dict[str, Figure], options: BenchOptions) -> None:

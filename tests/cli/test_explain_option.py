@@ -1,5 +1,6 @@
 """--explain on the commands that print figures, and the explanations in their JSON."""
 
+import csv
 import json
 
 import pytest
@@ -26,6 +27,21 @@ def test_every_figure_of_a_prompt(shell):
     out = shell("flops", "gqa", "--explain", "all").out
     assert "lm_head.full.per_token  exact\n  2 d_model vocab_size\n  2 x 512 x 32,000 = 32,768,000\n" in out
     assert "trained.palm  exact\n" in out
+
+
+def test_every_format_explains(shell):
+    """CSV and Markdown hold the text of the terminal, a row a model and figure; JSON holds all of them anyway."""
+    for command in (("kv", "gqa"), ("flops", "gqa"), ("compare", "gqa", "gpt2"), ("diff", "gqa", "gpt2")):
+        rows = list(csv.DictReader(shell(*command, "--explain", "all", "--format", "csv").out.splitlines()))
+        table = shell(*command, "--explain", "all", "--format", "md").out.splitlines()
+        shown = shell(*command, "--explain", "all").out
+        assert len(rows) == len(table) - 2 > 1
+        for row in rows:
+            assert list(row) == ["model", "figure", "kind", "formula", "worked", "assumptions"]
+            assert f"  {row['worked']}\n" in shown
+            assert row["formula"] in shown
+    [row] = csv.DictReader(shell("kv", "gqa", "--explain", "required", "--format", "csv").out.splitlines())
+    assert (row["model"], row["worked"]) == ("gqa", "1 x 1 x (8 x 4,096 x 512 B) = 16,777,216 B")
 
 
 def test_json_holds_every_explanation(shell):

@@ -21,7 +21,7 @@ import archlab
 from archlab.components.attention.module import Step
 from archlab.cost.flops import flops
 from archlab.cost.kv import kv_cache
-from archlab.cost.memory import Serving, inference_memory
+from archlab.cost.memory import Inference, inference_memory
 from archlab.cost.parallel import Split
 from archlab.cost.params import parameters
 from archlab.decoder.build import build
@@ -342,7 +342,7 @@ def test_devices_copy_the_heads_of_the_layer_that_is_read() -> None:
 
 def test_keys_that_a_prefill_holds_on_for_others_are_counted() -> None:
     """Two layers' windows in a row: of the one that is shared, keys and values of the whole prompt stay, 2 x 2 x 6."""
-    serving = Serving(3, CONTEXT, CONTEXT, weights="fp32")
+    serving = Inference(3, CONTEXT, CONTEXT, weights="fp32")
 
     def working(layers: list[dict[str, Any]]) -> int:
         return inference_memory(spec(layers, 2), serving).parts["working"]

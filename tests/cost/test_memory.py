@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 from strategies import CONTEXT, specs
 
 import archlab
+from archlab.components.attention.base import Attention
+from archlab.components.ffn.spec import FFN
 from archlab.components.tape import RECOMPUTE
-from archlab.cost import shards
 from archlab.cost.activations import Training, kept, korthikanti, stage_kept
-from archlab.cost.kv import kv_cache, valid_tp
-from archlab.cost.memory import Memory, Serving, inference_memory, training_memory
+from archlab.cost.kv import kv_cache
+from archlab.cost.memory import Inference, Memory, inference_memory, training_memory
 from archlab.cost.optimizers import RECIPES
 from archlab.cost.parallel import Split
 from archlab.cost.storage import weight_bytes, weight_storage
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
+from archlab.frozen import replace, values_of
 
 GB = 10**9
 
@@ -55,7 +57,7 @@ def test_h12_the_logits_tensor() -> None:
 
 
 def test_i05_gb_or_gib() -> None:
-    weights = inference_memory(archlab.load("llama-3-8b"), Serving(1, 16, 16)).parts["weights"]
+    weights = inference_memory(archlab.load("llama-3-8b"), Inference(1, 16, 16)).parts["weights"]
     assert weights == 8_030_261_248 * 2
     assert (round(weights / GB, 2), round(weights / 2**30, 2)) == (16.06, 14.96)
 
@@ -63,7 +65,7 @@ def test_i05_gb_or_gib() -> None:
 def test_j01_memory_holds_all_experts() -> None:
     mixtral = archlab.load("mixtral-8x7b")
     counts = archlab.parameters(mixtral)
-    weights = inference_memory(mixtral, Serving(1, 16, 16)).parts["weights"]
+    weights = inference_memory(mixtral, Inference(1, 16, 16)).parts["weights"]
     assert weights == 2 * counts.total == 2 * 46_702_792_704
     assert counts.active == 12_879_925_248
     assert states(mixtral, "mixed-16")["optimizer"] == 12 * counts.total
@@ -119,7 +121,7 @@ def test_the_parts_of_training_by_hand() -> None:
 @pytest.mark.parametrize("weights", ["bf16", "fp8", "int4"])
 def test_the_parts_of_inference_by_hand(weights: str) -> None:
     spec = archlab.load("gemma-3-1b")
-    parts = inference_memory(spec, Serving(3, 700, 1000, weights, "int8")).parts
+    parts = inference_memory(spec, Inference(3, 700, 1000, weights, "int8")).parts
     assert list(parts) == ["weights", "cache", "tables", "logits", "working"]
     assert parts["weights"] == weight_bytes(spec, weight_storage(weights))
     assert parts["cache"] == kv_cache(spec, 3, 1000, "int8").required
@@ -175,20 +177,25 @@ def test_a_tied_head_on_a_stage_of_its_own_is_a_copy() -> None:
     assert memory.everywhere("weights") == 2 * (archlab.parameters(spec).total + embedding)
 
 
-@pytest.mark.parametrize("weights", ["bf16", "int4"])
-@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "gemma-2-2b", "mixtral-8x7b", "deepseek-v3", "falcon-7b"])
-def test_a_device_holds_what_serving_costs_say(name: str, weights: str) -> None:
-    """cost/shards.py counts by tensor; here a device's share is a model of its own."""
-    spec = archlab.load(name)
-    for tp in set(valid_tp(spec)) & {1, 2, 4}:
-        held = inference_memory(spec, Serving(1, 16, 16, weights), Split(tp=tp)).parts["weights"]
-        total = shards.weights(spec, weight_storage(weights), tp).total
-        assert held == pytest.approx(total, rel=1e-3 if weights == "int4" else 0)  # a share of a group has its scales
+@pytest.mark.parametrize(("axis", "method", "base"), [("ffn", "on_tape", FFN), ("attention", "attended", Attention)])
+def test_a_choice_that_does_not_say_what_it_keeps_is_named(axis: str, method: str, base: type) -> None:
+    """One message, for whoever asks: which choice, which method, which class."""
+    spec = archlab.load("gqa")
+    part = getattr(spec.layers[0], axis)
+    silent = type("Silent", (type(part),), {method: getattr(base, method)})
+    layer = replace(spec.layers[0], **{axis: silent(**values_of(part))})
+    spec = replace(spec, layers=(layer,) * 2)
+    for ask in (
+        lambda: training_memory(spec, Training(1, 8), RECIPES["mixed-16"]),
+        lambda: inference_memory(spec, Inference(1, 8, 8)),
+    ):
+        with pytest.raises(ConfigError, match=rf"model/{axis}: {part.choice} does not say its {method}, .*Silent"):
+            ask()
 
 
 def test_kv_heads_are_copied_where_devices_outnumber_them() -> None:
     spec = archlab.load("llama-3.1-70b")
-    serving = Serving(1, 16, 1024)
+    serving = Inference(1, 16, 1024)
     one, many = (inference_memory(spec, serving, Split(tp=tp)).parts["cache"] for tp in (1, 32))
     assert many == one // 8
     assert many == kv_cache(spec, 1, 1024, tp=32).required
@@ -224,5 +231,5 @@ def test_more_work_needs_more_and_recomputing_less(spec: DecoderSpec, batch: int
 
     assert needs(batch + 1, length, recompute).total > needs(batch, length, recompute).total
     assert needs(batch, length, "none").parts["activations"] >= needs(batch, length, "selective").parts["activations"]
-    serving = [inference_memory(spec, Serving(n, length, length)).total for n in (batch, batch + 1)]
+    serving = [inference_memory(spec, Inference(n, length, length)).total for n in (batch, batch + 1)]
     assert serving[0] < serving[1]

@@ -7,8 +7,9 @@ from strategies import CONTEXT, specs
 
 import archlab
 from archlab.cost.flops import flops
-from archlab.cost.kv import kv_cache, valid_tp
+from archlab.cost.kv import kv_cache
 from archlab.cost.roofline import Passes, Setting, bound, ridge
+from archlab.cost.shards import valid_split
 from archlab.errors import ConfigError
 from archlab.frozen import replace
 from archlab.hardware import Hardware, hardware
@@ -159,7 +160,7 @@ def test_i10_devices_that_cannot_share_the_heads_are_refused_with_those_that_can
         Passes(archlab.load("llama-3-8b"), Setting(tp=tp))
     assert str(tp) in str(caught.value)
     if tp > 0:
-        assert caught.value.valid == valid_tp(archlab.load("llama-3-8b")) == [1, 2, 4, 8, 16, 32]
+        assert caught.value.valid == valid_split(archlab.load("llama-3-8b")) == [1, 2, 4, 8, 16, 32]
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,20 @@ import io
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
+from strategies import specs
 
 from archlab.compose import request
 from archlab.cost.roofline import Setting
+from archlab.cost.shards import valid_split
+from archlab.frozen import replace
 from archlab.hardware import Hardware, hardware
 from archlab.paper.roofline import document
 from archlab.report.document import show_document
+
+ROOT = request("gqa")
 
 
 def answer(model="llama-3-8b", device="h100-sxm", context=2048, batch=1, **setting):
@@ -41,6 +48,30 @@ def test_every_figure_is_explained_with_its_own_value(model, setting):
     assert last_number(explained["ridge"].worked) == pytest.approx(
         rows(made, "ceilings")["NVIDIA H100 SXM5 80GB"]["ridge"], rel=1e-3
     )
+
+
+@settings(max_examples=40)
+@given(specs(), st.integers(1, 3), st.integers(1, 12), st.sampled_from(["h100-sxm", "m3-max"]), st.data())
+def test_explanations_give_the_tables_numbers(spec, batch, context, device, data):
+    """The worked line, computed anew from its own text, is the figure that the table shows."""
+    kept, tp = data.draw(st.sampled_from(["bf16", "int4"])), data.draw(st.sampled_from(valid_split(spec)))
+    asked = replace(ROOT, spec=spec, workload=replace(ROOT.workload, prompt=context, batch=batch))
+    made = document(asked, hardware(device), Setting(weights=kept, tp=tp))
+    table, explained = rows(made, "bounds"), {why.figure: why.worked for why in made.explanations}
+    for name, row in table.items():
+        for figure in row.keys() - {"pass", "counted", "binds"}:
+            if row[figure] is None:
+                assert f"{name}.{figure}" not in explained
+            else:
+                assert computed(explained[f"{name}.{figure}"]) == pytest.approx(row[figure], rel=2e-3, abs=1e-9), figure
+
+
+def computed(worked):
+    """What stands left of `=`, evaluated; seconds as ms, and tokens a ms as tokens a second."""
+    left, _, right = worked.rpartition(" = ")
+    scale = 1e3 if ("/s" in left and right.endswith(" ms")) or right.endswith("tok/s") else 1
+    plain = re.sub(r"(?<=\d),(?=\d{3})| (FLOP/s|B/s|FLOP|B|ms|devices)\b", "", left).replace(" x ", " * ")
+    return scale * eval(plain.replace("^", "**"), {"max": lambda *times: max(times)})
 
 
 def test_the_parts_of_what_is_moved_add_up():

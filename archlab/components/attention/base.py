@@ -40,12 +40,12 @@ class Attention(Spec):
     @property
     def q_width(self) -> int:
         """Query features, all heads together."""
-        raise NotImplementedError
+        raise self.unsaid("q_width")
 
     @property
     def kv_width(self) -> int:
         """Key features, and value features, as attention reads them in a prefill: all heads together."""
-        raise NotImplementedError
+        raise self.unsaid("kv_width")
 
     @property
     def own_kv_width(self) -> int:
@@ -55,7 +55,7 @@ class Attention(Spec):
     @property
     def rotary_width(self) -> int:
         """Features of a head that a rotation is offered."""
-        raise NotImplementedError
+        raise self.unsaid("rotary_width")
 
     @property
     def locality(self) -> Locality:
@@ -65,19 +65,19 @@ class Attention(Spec):
     @property
     def backend_used(self) -> str:
         """What really runs: `sdpa` or `math`."""
-        raise NotImplementedError
+        raise self.unsaid("backend_used")
 
     def params(self) -> dict[str, int]:
         """Parameters by tensor; those that end in `_norm` count under norms."""
-        raise NotImplementedError
+        raise self.unsaid("params")
 
     def fan_in(self) -> dict[str, int]:
         """Input features of each matrix among `params`, by tensor: what a row of it has."""
-        raise NotImplementedError
+        raise self.unsaid("fan_in")
 
     def flops(self, tokens: int, pairs: int) -> int:
         """Matmul FLOPs of `tokens` positions and `pairs` (query, key) pairs in a prefill, 2 a multiply-add."""
-        raise NotImplementedError
+        raise self.unsaid("flops")
 
     def decode_flops(self, tokens: int, pairs: int) -> int:
         """The same of tokens decoded one by one after others that are cached."""
@@ -85,7 +85,7 @@ class Attention(Spec):
 
     def cached(self) -> tuple[CachedTensor, ...]:
         """What is kept of each token between decode steps."""
-        raise NotImplementedError
+        raise self.unsaid("cached")
 
     def read(self) -> tuple[CachedTensor, ...]:
         """What a decode step reads of each earlier token: what this layer keeps of it, or the one whose it shares."""
@@ -115,11 +115,11 @@ class Attention(Spec):
 
     def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
         """What the output projection reads."""
-        raise NotImplementedError
+        raise self.unsaid("attended")
 
     def share(self, tp: int) -> Self:
         """What one of `tp` devices computes, each with its heads; one KV head where there are fewer than devices."""
-        raise NotImplementedError
+        raise self.unsaid("share")
 
 
 def divisors(number: int) -> list[int]:

@@ -54,7 +54,7 @@ class Block(Spec):
 
     def on_tape(self, tape: Tape, x: Activation, norm: Part, attention: Part, ffn: Part) -> Activation:
         """The layer's output for x."""
-        raise NotImplementedError
+        raise self.unsaid("on_tape")
 
 
 class PreNorm(Block):

@@ -43,11 +43,11 @@ class FFN(Spec):
 
     def params(self) -> dict[str, int]:
         """Parameters by tensor."""
-        raise NotImplementedError
+        raise self.unsaid("params")
 
     def fan_in(self) -> dict[str, int]:
         """Input features of each matrix among `params`, by tensor: what a row of it has."""
-        raise NotImplementedError
+        raise self.unsaid("fan_in")
 
     @functools.cached_property
     def n_params(self) -> int:
@@ -57,11 +57,11 @@ class FFN(Spec):
     @property
     def widths(self) -> dict[str, int]:
         """Widths of middles by their option: what several devices can share."""
-        raise NotImplementedError
+        raise self.unsaid("widths")
 
     def detail(self) -> dict[str, int]:
         """Parameters by role: `dense`, or `router`, `routed_experts` and `shared_experts`."""
-        raise NotImplementedError
+        raise self.unsaid("detail")
 
     @property
     def idle_params(self) -> int:
@@ -70,7 +70,7 @@ class FFN(Spec):
 
     def flops(self, tokens: int) -> int:
         """Matmul FLOPs over `tokens` positions, 2 a multiply-add."""
-        raise NotImplementedError
+        raise self.unsaid("flops")
 
     def flops_detail(self, tokens: int) -> dict[str, int]:
         """The same by the roles of `detail`."""
@@ -78,11 +78,11 @@ class FFN(Spec):
 
     def on_tape(self, tape: Tape, x: Activation, dropout: float) -> Activation:
         """The output for x; dropout: its rate."""
-        raise NotImplementedError
+        raise self.unsaid("on_tape")
 
     def share(self, tp: int, ep: int) -> FFN:
         """What one device computes: of each matrix one of `tp` shares, of routed experts one of `ep`."""
-        raise NotImplementedError
+        raise self.unsaid("share")
 
 
 class FeedForward(FFN):

@@ -18,7 +18,7 @@ class Head(Spec):
     @property
     def width(self) -> int:
         """Outputs a position."""
-        raise NotImplementedError
+        raise self.unsaid("width")
 
     @property
     def tied(self) -> bool:
@@ -32,7 +32,7 @@ class Head(Spec):
 
     def params(self) -> dict[str, int]:
         """Own parameters by tensor; a tied weight is the embedding's and counts there."""
-        raise NotImplementedError
+        raise self.unsaid("params")
 
     def flops(self, tokens: int) -> int:
         """Matmul FLOPs over `tokens` positions, 2 a multiply-add, tied or not."""
