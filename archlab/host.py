@@ -155,6 +155,39 @@ def _amd_gpus(text: str) -> list[Gpu]:
     return [Gpu(name, size * 2**20 if isinstance(size, int) else None) for name, size in zip(names, sizes, strict=True)]
 
 
+def gpu_state(uuid: str) -> dict[str, float | None]:
+    """Power limit in W and clocks in MHz of the GPU that its driver knows so; nothing where it does not say."""
+    rows = [row.split(", ") for row in _said_by(*_NVIDIA_STATE).splitlines()]
+    found = next((row[1:] for row in rows if row[0] == uuid), [])
+    return {name: _number(value) for name, value in zip(GPU_STATE, found, strict=False)}
+
+
+GPU_STATE = ("power_limit_w", "sm_mhz", "sm_mhz_max", "memory_mhz")
+_NVIDIA_STATE = (
+    "nvidia-smi",
+    "--query-gpu=uuid,power.limit,clocks.sm,clocks.max.sm,clocks.mem",
+    "--format=csv,noheader,nounits",
+)
+_NVIDIA_PROCESSES = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
+
+
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        return float(text)
+    return None  # `[N/A]`
+
+
+def gpu_processes(uuid: str) -> int:
+    """How many processes compute on that GPU, as far as its driver says."""
+    return sum(row.startswith(f"{uuid}, ") for row in _said_by(*_NVIDIA_PROCESSES).splitlines())
+
+
+def cpu_mhz() -> float | None:
+    """The processors' clock now, on average; None where the system does not say."""
+    clocks = [float(found) for found in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _read(PROC / "cpuinfo"), re.MULTILINE)]
+    return round(sum(clocks) / len(clocks), 1) if clocks else None
+
+
 def _said_by(*command: str) -> str:
     """What a program prints; empty where it is not there, fails or takes too long."""
     import shutil
