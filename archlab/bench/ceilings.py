@@ -29,7 +29,9 @@ MOST_MOVED = 2**30
 NEAR = 0.1
 """Working sets that differ by no more than this share are measured once."""
 
-SIZES = (256, 512, 1024, 2048, 4096, 8192)
+SIZES, EMULATED = (1024, 2048, 4096, 8192), (256,)
+"""Of square products; small ones wait for threads more than they multiply. What is emulated takes its time at any."""
+
 LONG_PRODUCT = 5e-3
 """Seconds of a product beyond which none larger is tried."""
 
@@ -42,6 +44,11 @@ class Ceilings:
         self._products: dict[str, Figure] = {}
         self._reads: dict[int, Figure] = {}
         self._copies: dict[int, Figure] = {}
+
+    def forget(self) -> None:
+        """Measure anew what is asked for from now on."""
+        for known in (self._products, self._reads, self._copies):
+            known.clear()
 
     def matmul(self, dtype: str) -> Figure:
         """FLOP/s of a square matrix product in a dtype, at the size at which it is fastest."""
@@ -66,7 +73,7 @@ class Ceilings:
         return known[near]
 
     def _matmuls(self, dtype: str) -> Iterator[Figure]:
-        for size in SIZES:
+        for size in SIZES if self.device.supports(dtype) else EMULATED:
             a, b, c = (self._random(size, dtype) for _ in range(3))
             flops = 2 * size**3
             product = functools.partial(torch.mm, a, b, out=c)
