@@ -37,11 +37,11 @@ def _kib(text: str, name: str) -> int | None:
 
 
 def available_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Bytes that can be allocated without swapping: the machine's, or what the process's cgroups leave of them."""
+    """Bytes that can be allocated without swapping: the machine's, or what cgroups and `ulimit -v` leave of them."""
     free = _kib(_read(proc / "meminfo"), "MemAvailable")
     if free is None:
         free = _physical_memory()
-    return max(0, min([free, *_cgroup_room(_read(proc / "self/cgroup"), cgroups)]))
+    return max(0, min([free, *_cgroup_room(_read(proc / "self/cgroup"), cgroups), *_address_room(proc)]))
 
 
 def total_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
@@ -62,6 +62,16 @@ def _cgroup_room(membership: str, root: Path) -> list[int]:
     """Limit less use of every cgroup, v2 or v1, that the process is in; page cache can be dropped and is not used."""
     rooms = [_room(*files) for files in _cgroup_files(membership, root)]
     return [room for room in rooms if room is not None]
+
+
+def _address_room(proc: Path) -> list[int]:
+    """What the limit on this process's addresses (getrlimit(2), RLIMIT_AS) leaves; nothing where there is none."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return []
+    limit, held = resource.getrlimit(resource.RLIMIT_AS)[0], _kib(_read(proc / "self/status"), "VmSize")
+    return [] if limit == resource.RLIM_INFINITY or held is None else [limit - held]
 
 
 def _cgroup_files(membership: str, root: Path) -> Iterator[tuple[Path, str, str]]:

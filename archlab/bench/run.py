@@ -137,7 +137,7 @@ class Bench:
         try:
             return work(*args)
         except (RuntimeError, MemoryError) as error:
-            trouble = _trouble(error)
+            trouble = _trouble(error, f"{self.device.name} has {show_bytes(self.device.available())} free")
         self.device.release()  # here, where the error no longer holds the frames that hold the tensors
         return trouble
 
@@ -226,11 +226,11 @@ def memory_of(phase: str, spec: DecoderSpec, workload: Workload, device: Device)
     return inference_memory(spec, serving).total
 
 
-def _trouble(error: BaseException) -> Trouble:
+def _trouble(error: BaseException, room: str) -> Trouble:
     """Out of memory, a backend that cannot do what is asked, or whatever else torch could not do."""
     if isinstance(error, backends.Unable):
         return Trouble("invalid", str(error))
     first = str(error).partition("\n")[0] or type(error).__name__
     lacking = isinstance(error, MemoryError | torch.OutOfMemoryError)
     lacking = lacking or any(words in str(error).lower() for words in OUT_OF_MEMORY)
-    return Trouble("oom", f"out of memory: {first}") if lacking else Trouble("failed", first)
+    return Trouble("oom", f"out of memory: {first}; {room}") if lacking else Trouble("failed", first)

