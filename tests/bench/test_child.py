@@ -37,7 +37,7 @@ phases.PHASES[{phase!r}] = broken
 @pytest.fixture
 def config(model: dict[str, Any]) -> dict[str, Any]:
     workload = {"batch": 2, "prompt": 12, "new": 5, "dtype": "fp32"}
-    bench = {"seconds": 0.05, "max_repeats": 2, "min_repeats": 1}
+    bench = {"seconds": 0.05, "max_repeats": 2, "min_repeats": 1, "ceilings": False}
     return {"model": model, "workload": workload, "bench": bench, "verify": True, "device": "cpu"}
 
 

@@ -16,6 +16,7 @@ from archlab.bench.phases import PHASES, Run
 from archlab.cost.kv import kv_cache
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import RequestError
+from archlab.frozen import replace
 from archlab.record import Figure
 from archlab.workload import BenchOptions, Workload
 
@@ -27,7 +28,7 @@ ALLOCATION_MESSAGE = (
 
 @pytest.fixture(scope="module")
 def figures(spec: DecoderSpec, workload: Workload, options: BenchOptions) -> dict[str, Figure]:
-    return bench.run(spec, workload, options, "cpu")[0]
+    return bench.run(spec, workload, replace(options, seconds=0.1, ceilings=True), "cpu")[0]
 
 
 def test_every_phase_has_its_figures(figures: dict[str, Figure]) -> None:
@@ -77,7 +78,7 @@ def test_only_the_phases_asked_for_are_timed(
     if not phases:
         monkeypatch.setattr(bench, "build", lambda *args, **kwargs: pytest.fail("nothing was to be built"))
     figures, _ = bench.run(
-        spec, workload, BenchOptions(phases=phases, seconds=0.1, max_repeats=1, min_repeats=1), "cpu"
+        spec, workload, BenchOptions(phases=phases, seconds=0.1, max_repeats=1, min_repeats=1, ceilings=False), "cpu"
     )
     assert {name.split("_")[0] for name in figures} - {"kv", "ceiling"} == set(phases)
     assert ("kv_allocated_bytes" in figures) == bool({"prefill", "decode"} & set(phases))
@@ -191,7 +192,7 @@ def test_an_open_dtype_is_the_devices_own(
     monkeypatch.setattr(pretend, "supports", lambda self, asked: not (emulated and asked == "bf16"))
     workload, options = (
         Workload(prompt=6, new=2),
-        BenchOptions(seconds=0.1, max_repeats=1, min_repeats=1, phases=("prefill",)),
+        BenchOptions(seconds=0.1, max_repeats=1, min_repeats=1, phases=("prefill",), ceilings=False),
     )
     figures, environment = bench.run(spec, workload, options, pretend())
     assert f"; {dtype} on cpu;" in figures["prefill_tok_s"].how
