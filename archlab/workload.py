@@ -31,6 +31,7 @@ class Workload(Frozen):
     recompute: str = option(
         "none", "what training works out again: nothing, the attention's scores, or whole layers", valid=RECOMPUTE
     )
+    logits: str = option("last", "of a timed prefill: of the last position, or of all", valid=("last", "all"))
     contexts: tuple[int, ...] | None = option(None, "contexts the KV table shows; null: a few up to the model's", ge=1)
 
     @property

@@ -19,7 +19,7 @@ from archlab.units import show_bytes, show_count, show_flops
 from archlab.workload import Workload
 
 COUNTED = {
-    "prefill": "causal FLOPs, logits of the last position",
+    "prefill": "causal FLOPs, of the logits that it gives",
     "decode": "FLOPs of one token a sequence and step",
     "train": "causal FLOPs, 3 x forward, none for what is recomputed",
 }
@@ -39,7 +39,7 @@ def work_of(phase: str, spec: DecoderSpec, workload: Workload) -> Work:
     dtype, batch, prompt = workload.weight_dtype, workload.batch, workload.prompt
     passes = Passes(spec, Setting(dtype, dtype, workload.cache_dtype))
     if phase == "prefill":
-        return passes.prefill(batch, prompt)
+        return passes.prefill(batch, prompt, logits=workload.logits)
     if phase == "train":
         return passes.train(batch, prompt)
     steps = [passes.decode(batch, prompt + step) for step in range(workload.new)]

@@ -1,6 +1,6 @@
 """The phases that are timed. Each is a context manager that prepares a decoder and yields what one run is.
 
-prefill   [batch, prompt] tokens into an empty KV cache, logits of the last position only
+prefill   [batch, prompt] tokens into an empty KV cache, logits of the last position only or, where asked, of all
 decode    `new` steps of one token a sequence, each fed the likeliest token of the step before, after `prompt` cached
           tokens; the first token is prefill's and is not counted
 train     forward, loss, backward and a fused AdamW step on [batch, prompt] tokens
@@ -57,9 +57,10 @@ def prefill(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
 
         def call() -> Tensor:
             cache.reset()
-            return decoder(ids, cache, last_only=True)
+            return decoder(ids, cache, last_only=workload.logits == "last")
 
-        counted = f"{batch} x {prompt} prompt tokens, KV cache filled, logits of the last position only"
+        which = {"last": "the last position only", "all": "all positions"}[workload.logits]
+        counted = f"{batch} x {prompt} prompt tokens, KV cache filled, logits of {which}"
         yield Run(call, batch * prompt, 1, counted, cache.nbytes)
 
 

@@ -29,7 +29,7 @@ from archlab.hardware import Hardware, located
 from archlab.host import Busy
 from archlab.model import build
 from archlab.record import Figure
-from archlab.units import show_bytes
+from archlab.units import DTYPE_BYTES, show_bytes
 from archlab.workload import BenchOptions, Workload
 
 Progress = Callable[[str, float], None]
@@ -223,7 +223,8 @@ def memory_of(phase: str, spec: DecoderSpec, workload: Workload, device: Device)
         training = Training(workload.batch, workload.prompt, dtype, kind, workload.recompute)
         return training_memory(spec, training, RECIPES["adamw"]).total
     serving = Serving(workload.batch, workload.prompt, workload.length, dtype, workload.cache_dtype, kind)
-    return inference_memory(spec, serving).total
+    more = workload.batch * (workload.prompt - 1) * spec.head.width * DTYPE_BYTES[dtype] if phase == "prefill" else 0
+    return inference_memory(spec, serving).total + (more if workload.logits == "all" else 0)
 
 
 def _trouble(error: BaseException, room: str) -> Trouble:
