@@ -17,7 +17,7 @@ from archlab.cost.params import DEFINITIONS, parameters
 from archlab.decoder.resolve import Resolved, resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
-from archlab.frozen import Frozen
+from archlab.frozen import Frozen, derived
 from archlab.options import option
 from archlab.record import Figure
 from archlab.sizes import Size, size_named
@@ -103,7 +103,7 @@ class Budget(Frozen):
         if self.figure is not None and self.base is None:
             raise ConfigError("figure", "says which figure of budget.base is the budget, and there is no base")
 
-    @functools.cached_property
+    @derived
     def is_set(self) -> bool:
         """Whether there is a budget at all."""
         return self.base is not None or any(getattr(self, name) is not None for name in MEASURES)

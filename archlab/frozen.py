@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T", bound="Frozen")
 P = ParamSpec("P")
@@ -120,6 +120,30 @@ def values_of(value: Frozen) -> dict[str, Any]:
     """The values of its fields by name, in the order of declaration."""
     held = value.__dict__
     return {name: held[name] for name in value._fields}
+
+
+class derived(Generic[V, R]):
+    """A property of a Frozen value that is worked out when it is first read, and then stays with the value.
+
+    `functools.cached_property` does the same, but up to Python 3.11 under a lock, which torch.compile cannot trace.
+    """
+
+    def __init__(self, function: Callable[[V], R]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, value: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, value: V, owner: type) -> R: ...
+    def __get__(self, value: V | None, owner: type) -> Self | R:
+        if value is None:
+            return self
+        made = value.__dict__[self.name] = self.function(value)  # found there from now on: this is no data descriptor
+        return made
 
 
 def remembered(function: Callable[Concatenate[V, P], R]) -> Callable[Concatenate[V, P], R]:

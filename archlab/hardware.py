@@ -117,12 +117,15 @@ def read(settings: Mapping[str, Any]) -> Hardware:
     return Hardware(**{key: _READERS[key](value, f"hardware.{key}") for key, value in given.items()})
 
 
-def located(device: Hardware) -> Hardware:
-    """The device itself, or, where it is called `auto`, the one that is there under what was set of it."""
+def located(device: Hardware, there: Hardware | None = None) -> Hardware:
+    """The device itself, or, where it is called `auto`, the one that is there under what was set of it.
+
+    there: the one that is meant, without which it is looked for.
+    """
     if device.name != AUTO:
         return device
     said = {name: value for name, value in values_of(device).items() if name != "name" and value}
-    found = present()
+    found = there or present()
     return replace(found, **{**said, "peaks": {**found.peaks, **device.peaks}})
 
 

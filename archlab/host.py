@@ -37,11 +37,11 @@ def _kib(text: str, name: str) -> int | None:
 
 
 def available_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Bytes that can be allocated without swapping: the machine's, or what the process's cgroups leave of them."""
+    """Bytes that can be allocated without swapping: the machine's, or what cgroups and `ulimit -v` leave of them."""
     free = _kib(_read(proc / "meminfo"), "MemAvailable")
     if free is None:
         free = _physical_memory()
-    return max(0, min([free, *_cgroup_room(_read(proc / "self/cgroup"), cgroups)]))
+    return max(0, min([free, *_cgroup_room(_read(proc / "self/cgroup"), cgroups), *_address_room(proc)]))
 
 
 def total_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
@@ -62,6 +62,16 @@ def _cgroup_room(membership: str, root: Path) -> list[int]:
     """Limit less use of every cgroup, v2 or v1, that the process is in; page cache can be dropped and is not used."""
     rooms = [_room(*files) for files in _cgroup_files(membership, root)]
     return [room for room in rooms if room is not None]
+
+
+def _address_room(proc: Path) -> list[int]:
+    """What the limit on this process's addresses (getrlimit(2), RLIMIT_AS) leaves; nothing where there is none."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits
+        return []
+    limit, held = resource.getrlimit(resource.RLIMIT_AS)[0], _kib(_read(proc / "self/status"), "VmSize")
+    return [] if limit == resource.RLIM_INFINITY or held is None else [limit - held]
 
 
 def _cgroup_files(membership: str, root: Path) -> Iterator[tuple[Path, str, str]]:
@@ -153,6 +163,39 @@ def _amd_gpus(text: str) -> list[Gpu]:
     except (ValueError, LookupError, TypeError, AttributeError):
         return []
     return [Gpu(name, size * 2**20 if isinstance(size, int) else None) for name, size in zip(names, sizes, strict=True)]
+
+
+def gpu_state(uuid: str) -> dict[str, float | None]:
+    """Power limit in W and clocks in MHz of the GPU that its driver knows so; nothing where it does not say."""
+    rows = [row.split(", ") for row in _said_by(*_NVIDIA_STATE).splitlines()]
+    found = next((row[1:] for row in rows if row[0] == uuid), [])
+    return {name: _number(value) for name, value in zip(GPU_STATE, found, strict=False)}
+
+
+GPU_STATE = ("power_limit_w", "sm_mhz", "sm_mhz_max", "memory_mhz")
+_NVIDIA_STATE = (
+    "nvidia-smi",
+    "--query-gpu=uuid,power.limit,clocks.sm,clocks.max.sm,clocks.mem",
+    "--format=csv,noheader,nounits",
+)
+_NVIDIA_PROCESSES = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
+
+
+def _number(text: str) -> float | None:
+    with suppress(ValueError):
+        return float(text)
+    return None  # `[N/A]`
+
+
+def gpu_processes(uuid: str) -> int:
+    """How many processes compute on that GPU, as far as its driver says."""
+    return sum(row.startswith(f"{uuid}, ") for row in _said_by(*_NVIDIA_PROCESSES).splitlines())
+
+
+def cpu_mhz() -> float | None:
+    """The processors' clock now, on average; None where the system does not say."""
+    clocks = [float(found) for found in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", _read(PROC / "cpuinfo"), re.MULTILINE)]
+    return round(sum(clocks) / len(clocks), 1) if clocks else None
 
 
 def _said_by(*command: str) -> str:

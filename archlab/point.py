@@ -8,12 +8,14 @@ import os
 import platform
 import sys
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import archlab
-from archlab.bench.child import measure
+from archlab.bench.child import Job, Turn, alone
+from archlab.bench.child import turns as take_turns
+from archlab.bench.figures import Figures
 from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
@@ -37,6 +39,18 @@ def run_point(
     on_progress: Progress | None = None,
 ) -> Record:
     """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status."""
+    return alone(point_in_turns(config, overrides, typed, on_progress))
+
+
+def point_in_turns(
+    config: Mapping[str, Any],
+    overrides: Sequence[str],
+    typed: Collection[str],
+    on_progress: Progress | None = None,
+    on_figures: Callable[[Figures], None] | None = None,
+    turns: bool = False,
+) -> Generator[Turn, bool, Record]:
+    """`run_point`, that with `turns` asks before each timed run. on_figures: is told of a phase once it is timed."""
     request = read_request(config, typed)
     request.check_runs()
     config = request.config  # what a budget led to is what is run
@@ -47,7 +61,9 @@ def run_point(
     try:
         if request.bench.phases:
             timed = {key: held for key, held in config.items() if key != "budget"}
-            _time(record, timed, request, on_progress, [key for key in typed if not key.startswith("budget.")])
+            own = [key for key in typed if not key.startswith("budget.")]
+            limit, phases = request.bench.timeout, request.bench.phases
+            yield from _time(record, request, Job(timed, phases, limit, on_progress, own, turns, on_figures))
         else:
             _check(record, request)
     except RequestError:
@@ -117,11 +133,9 @@ def _check(record: Record, request: Request) -> None:
         _take_checks(record)
 
 
-def _time(
-    record: Record, config: Mapping[str, Any], request: Request, on_progress: Progress | None, typed: Collection[str]
-) -> None:
+def _time(record: Record, request: Request, job: Job) -> Generator[Turn, bool, None]:
     """Check and time the point in a process of its own."""
-    measured = measure(config, request.bench.phases, request.bench.timeout, on_progress, typed)
+    measured = yield from take_turns(job)
     record.notes += measured.notes
     record.checks = measured.checks
     record.figures |= measured.figures
@@ -153,8 +167,15 @@ def _take_checks(record: Record) -> None:
 
 
 def _take_status(record: Record, measured: Mapping[str, Figure]) -> None:
-    """A phase that could not be timed makes the run not ok; the first such phase says why."""
+    """A phase that could not be timed makes the run not ok; the first such phase says why.
+
+    A figure that cannot be beside a time that can leaves the run ok, and a note.
+    """
     for name, figure in measured.items():
-        if figure.status != "ok" and record.ok:
-            phase = name.split("_")[0]
+        if figure.status == "ok":
+            continue
+        phase, _, what = name.partition("_")
+        if what == "tok_s" and record.ok:
             record.status, record.reason = figure.status, f"{phase}: {figure.reason}"
+        elif figure.status == "invalid" and f"{phase}_tok_s" in measured and measured[f"{phase}_tok_s"].status == "ok":
+            record.notes.append(f"{name}: {figure.reason}")

@@ -15,14 +15,15 @@ from archlab.frozen import Frozen, values_of
 
 SCHEMA = 1
 FILE = "record.json"
-KINDS = ("exact", "measured", "estimated")
+KINDS = ("exact", "measured", "estimated", "bound")
 STATUSES = ("ok", "invalid", "oom", "too_large", "failed", "timeout")
 
 
 class Figure(Frozen):
     """One number and how it was got. A figure that could not be got has no value, but a status and a reason.
 
-    kind: exact (closed form, equal to the built module), measured (a clock, an allocator) or estimated (a model).
+    kind: exact (closed form, equal to the built module), measured (a clock, an allocator), estimated (a model) or bound
+    (what nothing on the device can beat).
     how: the definition, the formula or the convention. low, high, repeats: the 10th and 90th percentile of a
     measured figure and how many runs stand behind it.
     """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from archlab.errors import ConfigError, nearest
-from archlab.frozen import Frozen, field
+from archlab.frozen import Frozen, derived, field
 from archlab.options import Option, Spec, options_of
 
 AXES = ("norm", "position", "attention", "ffn", "dropout", "head", "block")
@@ -36,7 +36,7 @@ class Choice(Frozen):
     formula: str
     fixed: Fixed = field(default_factory=dict)
 
-    @functools.cached_property
+    @derived
     def options(self) -> dict[str, Option]:
         """What a user may set on this choice."""
         return {name: opt for name, opt in options_of(self.spec).items() if name not in self.fixed}

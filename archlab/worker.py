@@ -3,8 +3,9 @@
 What torch leaves in a process (an allocator's pool, a CUDA context, compiled code, threads) would be there for the next
 point; in a child it is gone, and a crash or the operating system's killer ends the child alone.
 
-The job is one line on stdin, which then stays open: when it closes, whoever asked is gone, and so is the child. Events
-go to the stdout that it was started with; whatever else writes there is sent to stderr.
+The job is one line on stdin, which then stays open: when it closes, whoever asked is gone, and so is the child. A job
+that takes turns with others reads a line of it before each timed run: `go`, or anything else where there are enough.
+Events go to the stdout that it was started with; whatever else writes there is sent to stderr.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -29,18 +31,21 @@ Tell = Callable[..., None]
 def main() -> None:
     """Do the job on stdin, and tell of each step on stdout as it is done."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this process
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler tells of its start and stop
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     job = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_the_parent, args=(sys.stdin,), daemon=True).start()
+    said: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_end_with_the_parent, args=(sys.stdin, said), daemon=True).start()
     try:
-        do(job, _teller(events))
+        do(job, _teller(events), said.get)
     except RequestError as error:
         _teller(events)(refused=str(error))
 
 
-def _end_with_the_parent(stdin: TextIO) -> None:
-    stdin.read()
+def _end_with_the_parent(stdin: TextIO, said: queue.Queue[str]) -> None:
+    for line in stdin:
+        said.put(line.strip())
     os._exit(1)
 
 
@@ -52,12 +57,18 @@ def _teller(events: TextIO) -> Tell:
     return tell
 
 
-def do(job: Mapping[str, Any], tell: Tell) -> None:
+def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
     """Check and time what a composed config asks for. Raises RequestError.
 
     job: `config`; `typed`, the keys of it that the user set; `phases`, those to time; `check`, whether the module is
-    checked first. Events: `notes`, `checks`, `progress` (phase, share), `figures`, and at the end `environment`.
+    checked first; `turns`, whether each timed run is asked for. Events: `notes`, `checks`, `progress` (phase, share),
+    `turn` (phase, why the runs made are enough or null, seconds of the last), `figures`, at the end `environment`.
     """
+
+    def turn(phase: str, stopped: str | None, runs: list[float]) -> bool:
+        tell(turn=[phase, stopped, runs[-1] if runs else None])
+        return answer() == "go"
+
     request = read_request(job["config"], job["typed"])
     import_torch(*(["torch._dynamo"] if "train" in job["phases"] else []))  # an optimizer's first use imports it
     if job["check"]:
@@ -75,6 +86,8 @@ def do(job: Mapping[str, Any], tell: Tell) -> None:
         lambda phase, share: tell(progress=[phase, share]),
         run.weights,
         lambda figures: tell(figures={name: figure.as_dict() for name, figure in figures.items()}),
+        request.hardware,
+        turn if job["turns"] else None,
     )[1]
     tell(environment=environment)
 

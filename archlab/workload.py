@@ -10,6 +10,8 @@ from archlab.options import option
 from archlab.units import DTYPE_BYTES
 
 PHASES = ("prefill", "decode", "train")
+BACKENDS = ("sdpa", "flash", "efficient", "cudnn", "math")
+"""What attention may be held to: any of torch's fused ones, one of them, or torch's explicit softmax."""
 
 
 class Workload(Frozen):
@@ -29,6 +31,7 @@ class Workload(Frozen):
     recompute: str = option(
         "none", "what training works out again: nothing, the attention's scores, or whole layers", valid=RECOMPUTE
     )
+    logits: str = option("last", "of a timed prefill: of the last position, or of all", valid=("last", "all"))
     contexts: tuple[int, ...] | None = option(None, "contexts the KV table shows; null: a few up to the model's", ge=1)
 
     @property
@@ -79,6 +82,9 @@ class BenchOptions(Frozen):
     max_repeats: int = option(30, "most runs timed", ge=1)
     timeout: float = option(900.0, "seconds that a point may take in all; then it is ended and its row says so", gt=0)
     precision: float = option(0.02, "half-width of the median's 95 % interval at which to stop early", gt=0)
+    ceilings: bool = option(True, "measure what the device can do at best beside each phase")
+    compile: bool = option(False, "torch.compile the model first; its seconds are told apart")
+    backend: str | None = option(None, "the attention that must run; null: whichever torch chooses", valid=BACKENDS)
 
     def __post_init__(self) -> None:
         if self.max_repeats < self.min_repeats:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from archlab.components.norm.spec import RMSNorm
-from archlab.frozen import Frozen, field, fields_of, remembered, replace, values_of
+from archlab.frozen import Frozen, derived, field, fields_of, remembered, replace, values_of
 
 
 class Point(Frozen):
@@ -116,3 +116,23 @@ def test_what_is_remembered_belongs_to_the_value_itself_and_to_the_other_argumen
     assert len(asked) == 5
     assert one == equal
     assert "_remembered" not in pickle.loads(pickle.dumps(one)).__dict__
+
+
+def test_what_is_derived_is_worked_out_once_and_is_no_part_of_the_value():
+    asked = []
+
+    class Square(Frozen):
+        side: int
+
+        @derived
+        def area(self) -> int:
+            """Of the square."""
+            asked.append(self.side)
+            return self.side**2
+
+    one = Square(3)
+    assert (one.area, one.area, asked) == (9, 9, [3])
+    assert one == Square(3)
+    assert "area" not in copy.copy(one).__dict__
+    assert replace(one, side=4).area == 16
+    assert Square.area.__doc__ == "Of the square."

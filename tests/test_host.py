@@ -97,3 +97,27 @@ def test_total_memory_is_the_machines_or_what_a_cgroup_may_use(tmp_path: Path) -
     (tmp_path / "box").mkdir()
     (tmp_path / "box/memory.max").write_text(f"{8 * GIB}\n")
     assert host.total_memory(tmp_path, tmp_path) == 8 * GIB
+
+
+@linux
+def test_a_limit_on_addresses_counts(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (3 * GIB, 8 * GIB))
+    monkeypatch.setattr(host, "_kib", lambda text, name: {"MemAvailable": 16 * GIB, "VmSize": GIB}[name])
+    assert machine("0::/\n", {}) == 2 * GIB
+
+
+def test_the_state_of_a_gpu_is_what_its_driver_says_of_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines as nvidia-smi prints them; an MIG slice, or a driver of old, has no number for some."""
+    said = "GPU-aa, 400.00, 1410, 1980, 2619\nGPU-bb, 700.00, 345, [N/A], 2619\n"
+    monkeypatch.setattr(host, "_said_by", lambda *command: said)
+    assert host.gpu_state("GPU-bb") == {
+        "power_limit_w": 700.0,
+        "sm_mhz": 345.0,
+        "sm_mhz_max": None,
+        "memory_mhz": 2619.0,
+    }
+    assert host.gpu_state("GPU-cc") == {}
+    monkeypatch.setattr(host, "_said_by", lambda *command: "GPU-aa, 17\nGPU-bb, 19\nGPU-aa, 23\n")
+    assert [host.gpu_processes(uuid) for uuid in ("GPU-aa", "GPU-bb", "GPU-cc")] == [2, 1, 0]

@@ -22,7 +22,7 @@ FLOORS = [
     {"overrides"},
     {"compose", "completion", "worker"},
     {"point", "sources", "landing", "paper", "inside", "explained", "variants", "repeat", "results"},
-    {"summary"},
+    {"summary", "timing"},
     {"multirun"},
     {"launch"},
     {"cli"},

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from archlab import host
 from archlab.bench.figures import Figures, Trouble, missing
@@ -26,9 +27,21 @@ from archlab.workload import PHASES
 
 Progress = Callable[[str, float], None]
 Event = dict[str, Any]
+T = TypeVar("T")
 
 START = "import sys; sys.path.insert(0, {root!r}); from archlab.worker import main; main()"
 """The child runs this package, whichever way the parent found it; `-P` keeps the working folder out of its path."""
+
+
+class Turn(Frozen):
+    """A child asks for another run of a phase. stopped: why those made are enough, None while they are not.
+
+    seconds: of the last run, None before the first.
+    """
+
+    phase: str
+    stopped: str | None
+    seconds: float | None
 
 
 class Measured(Frozen):
@@ -40,53 +53,98 @@ class Measured(Frozen):
     environment: dict[str, Any]
 
 
-def measure(
-    config: Mapping[str, Any],
-    phases: Sequence[str],
-    limit: float,
-    on_progress: Progress | None,
-    typed: Collection[str] = (),
-) -> Measured:
-    """Time `phases` of a composed config within `limit` seconds. Raises RequestError where the child refused it.
+class Job(Frozen):
+    """What a child is to do, and whom to tell. limit: seconds for all of it, less what it waits for its turns.
 
-    typed: dotted keys that the user set, which decide what of the config holds.
+    typed: dotted keys that the user set, which decide what of the config holds. turns: whether it waits to be told
+    before each timed run.
     """
+
+    config: Mapping[str, Any]
+    phases: Sequence[str]
+    limit: float
+    on_progress: Progress | None = None
+    typed: Collection[str] = ()
+    turns: bool = False
+    on_figures: Callable[[Figures], None] | None = None
+
+
+Turns = Generator[Turn, bool, Measured]
+
+
+def measure(job: Job) -> Measured:
+    """Time a job alone. Raises RequestError where the child refused it."""
+    return alone(turns(job))
+
+
+def alone(running: Generator[Turn, bool, T]) -> T:
+    """What comes of a job that has nobody to take turns with."""
+    try:
+        turn = next(running)
+        while True:
+            turn = running.send(turn.stopped is None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def turns(job: Job) -> Turns:
+    """Time a job, asking before each timed run whether to make it, where it takes turns. Raises RequestError."""
     measured = Measured({}, [], [], {})
-    left, deadline = [phase for phase in PHASES if phase in phases], time.monotonic() + limit
+    left, clock = [phase for phase in PHASES if phase in job.phases], Clock(job.limit)
     first = True
     while left:
-        job = {"config": dict(config), "typed": sorted(typed), "phases": left, "check": first}
-        trouble = _run(job, deadline, limit, measured, on_progress or _silent)
+        trouble = yield from _run(job, left, first, clock, measured)
         left = [phase for phase in left if f"{phase}_tok_s" not in measured.figures]
         if trouble is None:
             break
         lost = left if trouble.status == "timeout" else left[:1]
         for phase in lost:
-            measured.figures.update(missing(phase, trouble, "not timed"))
+            _figures(missing(phase, trouble, "not timed"), measured, job)
         left, first = left[len(lost) :], False
     return measured
 
 
-def _silent(phase: str, share: float) -> None:
-    pass
+class Clock:
+    """The time that a job has left; it stands still while the job waits for its turn."""
+
+    def __init__(self, limit: float) -> None:
+        self.deadline = time.monotonic() + limit
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.deadline - time.monotonic())
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        before = time.monotonic()
+        yield
+        self.deadline += time.monotonic() - before
 
 
-def _run(job: Event, deadline: float, limit: float, measured: Measured, on_progress: Progress) -> Trouble | None:
+def _run(
+    job: Job, phases: Sequence[str], check: bool, clock: Clock, measured: Measured
+) -> Generator[Turn, bool, Trouble | None]:
     """One child from its start to its end; what ended it early, if anything did."""
     killed_before = host.oom_kills()
     root = str(Path(__file__).resolve().parents[2])
     command = [sys.executable, "-P", "-c", START.format(root=root)]
+    asked = {"config": dict(job.config), "typed": sorted(job.typed), "phases": phases, "check": check}
     done = False
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8") as child:
         try:
             assert child.stdin is not None
             assert child.stdout is not None
-            print(json.dumps(job), file=child.stdin, flush=True)
-            for event in _events(child.stdout, deadline):
-                _take(event, measured, on_progress)
+            print(json.dumps({**asked, "turns": job.turns}), file=child.stdin, flush=True)
+            for event in _events(child.stdout, clock):
+                if "turn" in event:
+                    with clock.stopped():
+                        go = yield Turn(*event["turn"])
+                    print("go" if go else "enough", file=child.stdin, flush=True)
+                _take(event, measured, job)
                 done = "environment" in event
         except TimeoutError:
-            return Trouble("timeout", f"over the time limit of {limit:g} s for a point (bench.timeout)")
+            return Trouble("timeout", f"over the time limit of {job.limit:g} s for a point (bench.timeout)")
         except BrokenPipeError:
             pass  # it died at once; its exit code says how
         finally:
@@ -94,8 +152,8 @@ def _run(job: Event, deadline: float, limit: float, measured: Measured, on_progr
     return None if done else _trouble(child.returncode, host.oom_kills() > killed_before)
 
 
-def _events(stdout: IO[str], deadline: float) -> Iterator[Event]:
-    """The child's events until it has told all or has ended. Raises TimeoutError at the deadline."""
+def _events(stdout: IO[str], clock: Clock) -> Iterator[Event]:
+    """The child's events until it has told all or has ended. Raises TimeoutError when no time is left."""
     lines: queue.Queue[str] = queue.Queue()
 
     def read() -> None:
@@ -106,7 +164,7 @@ def _events(stdout: IO[str], deadline: float) -> Iterator[Event]:
     threading.Thread(target=read, daemon=True).start()
     while True:
         try:
-            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            line = lines.get(timeout=clock.left)
         except queue.Empty:
             raise TimeoutError from None
         if not line:
@@ -117,16 +175,24 @@ def _events(stdout: IO[str], deadline: float) -> Iterator[Event]:
             return
 
 
-def _take(event: Event, measured: Measured, on_progress: Progress) -> None:
+def _take(event: Event, measured: Measured, job: Job) -> None:
     """Put what an event tells where it belongs. Raises RequestError where the child refused the job."""
     if "refused" in event:
         raise RequestError(event["refused"])
-    if "progress" in event:
-        on_progress(*event["progress"])
+    if "progress" in event and job.on_progress is not None:
+        job.on_progress(*event["progress"])
     measured.notes.extend(event.get("notes", []))
     measured.checks.extend(event.get("checks", []))
-    measured.figures.update({name: Figure(**figure) for name, figure in event.get("figures", {}).items()})
     measured.environment.update(event.get("environment", {}))
+    if "figures" in event:
+        _figures({name: Figure(**figure) for name, figure in event["figures"].items()}, measured, job)
+
+
+def _figures(made: Figures, measured: Measured, job: Job) -> None:
+    """Keep figures, and tell of them."""
+    measured.figures.update(made)
+    if job.on_figures is not None:
+        job.on_figures(made)
 
 
 def _trouble(code: int, out_of_memory: bool) -> Trouble:

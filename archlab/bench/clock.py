@@ -13,6 +13,9 @@ Call = Callable[[], object]
 Timer = Callable[[Call], float]
 """Runs a call to its very end, on the device too, and gives the seconds that it took."""
 
+Turn = Callable[[str | None, list[float]], bool]
+"""Whether there is another run: told why those made are enough (None while they are not), and their seconds."""
+
 STEADY = 0.05
 """Warm-up goes on while a run is faster than the one before by more than this share."""
 
@@ -26,7 +29,8 @@ MISSES = 20
 class Sample(Frozen):
     """Seconds of a call. p10 and p90 span the runs; `half_width` is of the median's 95 % interval, a share of it.
 
-    first: the cold first call. warmup: all calls before the clock started, the first among them.
+    first: the cold first call. warmup: all calls before the clock started, the first among them. compiled: what was
+    compiled meanwhile, before the clock started and while it ran; the latter are recompiles and should be none.
     """
 
     median: float
@@ -38,6 +42,7 @@ class Sample(Frozen):
     warmup: float
     warmup_runs: int
     stopped: str
+    compiled: tuple[int, int] = (0, 0)
 
     def describe(self) -> str:
         """`median of 12 runs after 2 to warm up; stopped: ...`, for a figure's `how`."""
@@ -56,18 +61,34 @@ def stopwatch(now: Callable[[], float]) -> Timer:
     return timer
 
 
-def measure(call: Call, options: BenchOptions, timer: Timer, on_progress: Callable[[float], None]) -> Sample:
+def until_enough(stopped: str | None, runs: list[float]) -> bool:
+    """The turns of a call that is timed alone: as long as its runs are not enough."""
+    return stopped is None
+
+
+def measure(
+    call: Call,
+    options: BenchOptions,
+    timer: Timer,
+    on_progress: Callable[[float], None],
+    turn: Turn = until_enough,
+    compiles: Callable[[], int] = int,
+) -> Sample:
     """Time `call`. Raises whatever it raises.
 
     Runs until the median's interval is within `options.precision`, `options.seconds` are spent or `max_repeats` are
-    made; at least `min_repeats`, but no more than `PATIENCE` budgets allow, and one in any case.
+    made; at least `min_repeats`, but no more than `PATIENCE` budgets allow, and one in any case; `turn` may hold each
+    run back, and may have the last word. compiles: how often a compiler has run so far.
     """
     on_progress(0.0)
-    warm = _warm_up(call, options, timer)
+    counts = [compiles()]
+    warm = _warm_up(call, options, timer, compiles)
+    counts.append(compiles())
     runs: list[float] = []
-    while (stopped := _stopped(runs, options)) is None:
+    while turn(_stopped(runs, options), runs):
         runs.append(timer(call))
         on_progress(_share(runs, options))
+    counts.append(compiles())
     on_progress(1.0)
     return Sample(
         median=quantile(runs, 0.5),
@@ -78,15 +99,22 @@ def measure(call: Call, options: BenchOptions, timer: Timer, on_progress: Callab
         first=warm[0],
         warmup=sum(warm),
         warmup_runs=len(warm),
-        stopped=stopped,
+        stopped=_stopped(runs, options) or "its turns were over",
+        compiled=(counts[1] - counts[0], counts[2] - counts[1]),
     )
 
 
-def _warm_up(call: Call, options: BenchOptions, timer: Timer) -> list[float]:
-    """Seconds of the untimed runs: at least `options.warmup`, until steady or as long as the budget."""
-    runs = [timer(call)]
-    while sum(runs) < options.seconds and (len(runs) < options.warmup or not _steady(runs)):
+def _warm_up(call: Call, options: BenchOptions, timer: Timer, compiles: Callable[[], int]) -> list[float]:
+    """Seconds of the untimed runs: at least `options.warmup`, until steady or as long as the budget.
+
+    Runs in which something was compiled do not count against it.
+    """
+    runs: list[float] = []
+    spent = 0.0
+    while not runs or (spent < options.seconds and (len(runs) < options.warmup or not _steady(runs))):
+        before = compiles()
         runs.append(timer(call))
+        spent += runs[-1] if compiles() == before else 0.0
     return runs
 
 

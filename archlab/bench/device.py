@@ -12,6 +12,7 @@ import platform
 import re
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from archlab import host
 from archlab.bench.clock import Call, stopwatch
 from archlab.errors import ConfigError
+from archlab.hardware import Hardware, matching
 from archlab.units import show_bytes
 
 Peaks = dict[str, tuple[int, str]]
@@ -32,6 +34,11 @@ class Device(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    @property
+    def kind(self) -> str:
+        """`cpu`, `cuda`, `mps`: the name without its number."""
+        return self.name.partition(":")[0]
 
     @abstractmethod
     def time(self, call: Call) -> float:
@@ -61,6 +68,16 @@ class Device(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """The hardware and its driver."""
+
+    def datasheet(self) -> Hardware:
+        """The device on paper; of one that is not known, its name and nothing more."""
+        about = self.describe()
+        name = about["device_name"]
+        return matching(name, about.get("device_memory_bytes")) or Hardware(name)
+
+    def strangers(self) -> int:
+        """Other processes that have memory on the device."""
+        return 0
 
     def release(self) -> None:
         """Give back what is no longer used, so that one phase's memory is not another's."""
@@ -148,7 +165,17 @@ class Cuda(Device):
             "compute_capability": f"{properties.major}.{properties.minor}",
             "cuda": torch.version.cuda,
             "driver": _nvidia_driver(),
+            **host.gpu_state(self._uuid()),
         }
+
+    def _uuid(self) -> str:
+        """What the driver knows the device by: its number in this process may be another."""
+        return f"GPU-{getattr(torch.cuda.get_device_properties(self.device), 'uuid', '')}"
+
+    def strangers(self) -> int:
+        return max(
+            0, host.gpu_processes(self._uuid()) - 1
+        )  # this one is there too, by a number of its own in a container
 
     def release(self) -> None:
         super().release()
@@ -162,32 +189,68 @@ def _nvidia_driver() -> str | None:
     return None
 
 
+class Mps(Device):
+    """The GPU of an Apple processor, which shares the machine's memory. It is waited for before and after."""
+
+    def __init__(self, name: str = "mps") -> None:
+        super().__init__(name)
+        self._stopwatch = stopwatch(time.perf_counter)
+
+    def time(self, call: Call) -> float:
+        def waited() -> None:
+            call()
+            torch.mps.synchronize()
+
+        torch.mps.synchronize()
+        return self._stopwatch(waited)
+
+    def available(self) -> int:
+        return max(0, torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+
+    def reset_peaks(self) -> None:
+        torch.mps.empty_cache()
+
+    def peaks(self) -> Peaks:
+        """It keeps no high-water mark; what the driver has given is not taken back before `reset_peaks`."""
+        how = "memory that the driver had given by the end of the phase, emptied of what was unused before it"
+        return {"peak_bytes": (torch.mps.driver_allocated_memory(), how)}
+
+    def supports(self, dtype: str) -> bool:
+        return dtype != "fp64"
+
+    def describe(self) -> dict[str, Any]:
+        return {"device": self.name, "device_name": host.cpu_name()}
+
+    def release(self) -> None:
+        super().release()
+        torch.mps.empty_cache()
+
+
 def pick(name: str = "auto") -> Device:
-    """The device of that name: `cpu`, `cuda`, `cuda:0`; `auto` is CUDA where there is one, else the CPU.
+    """The device of that name: `cpu`, `mps`, `cuda`, `cuda:0`; `auto` is a GPU where there is one, else the CPU.
 
     Raises ConfigError where it is not there.
     """
     found = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    metal = ["mps"] if torch.backends.mps.is_available() else []
     if name == "auto":
-        name = "cuda" if found else "cpu"
+        name = "cuda" if found else "mps" if metal else "cpu"
     if name == "cpu":
         return Cpu()
+    if name in metal:
+        return Mps()
     if name == "cuda" and found:
         return Cuda(f"cuda:{torch.cuda.current_device()}")
     if name in found:
         return Cuda(name)
-    raise ConfigError("device", f"{name!r} is not available here", value=name, valid=["auto", "cpu", *found])
+    raise ConfigError("device", f"{name!r} is not available here", value=name, valid=["auto", "cpu", *metal, *found])
 
 
 def environment(device: Device, dtype: str, busy: host.Busy) -> dict[str, Any]:
     """The machine that the figures hold for. dtype: what they were timed
     in. busy: started before them. `warning`: why not to trust them, if so."""
-    elsewhere = busy.elsewhere()
-    warnings = []
-    if elsewhere > host.LOADED * busy.cpus:
-        warnings.append(f"the machine was loaded: other processes used {elsewhere:.1f} of its {busy.cpus} CPUs")
-    if not device.supports(dtype):
-        warnings.append(f"{device.name} has no {dtype} arithmetic: torch emulates it, many times slower than fp32")
+    elsewhere, strangers = busy.elsewhere(), device.strangers()
+    load = [round(average, 2) for average in os.getloadavg()] if hasattr(os, "getloadavg") else None
     return {
         **device.describe(),
         "timed_dtype": dtype,
@@ -196,8 +259,20 @@ def environment(device: Device, dtype: str, busy: host.Busy) -> dict[str, Any]:
         "os": f"{platform.system()} {platform.release()}",
         "cpu": host.cpu_name(),
         "cpus": busy.cpus,
+        "cpu_mhz": host.cpu_mhz(),
         "threads": torch.get_num_threads(),
-        "load_average": [round(load, 2) for load in os.getloadavg()] if hasattr(os, "getloadavg") else None,
+        "load_average": load,
         "cpus_used_elsewhere": round(elsewhere, 2),
-        "warning": "; ".join(warnings) or None,
+        "processes_on_device": strangers,
+        "warning": "; ".join(_warnings(device, dtype, elsewhere, busy.cpus, strangers)) or None,
     }
+
+
+def _warnings(device: Device, dtype: str, elsewhere: float, cpus: int, strangers: int) -> Iterator[str]:
+    """What speaks against the figures."""
+    if elsewhere > host.LOADED * cpus:
+        yield f"the machine was loaded: other processes used {elsewhere:.1f} of its {cpus} CPUs"
+    if strangers:
+        yield f"{device.name} was shared: {strangers} other processes have memory there"
+    if not device.supports(dtype):
+        yield f"{device.name} has no {dtype} arithmetic: torch emulates it, many times slower than fp32"

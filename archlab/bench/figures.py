@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from archlab.bench.clock import Sample
 from archlab.frozen import Frozen
 from archlab.record import Figure
 
@@ -30,3 +31,39 @@ def missing(phase: str, trouble: Trouble, how: str) -> Figures:
         name: Figure(None, unit, "measured", how, status=trouble.status, reason=trouble.reason)
         for name, unit in units.items()
     }
+
+
+def speeds(phase: str, tokens: int, steps: int, sample: Sample, how: str) -> Figures:
+    """Tokens a second and seconds a step, each with its spread over the runs, and what went before the clock.
+
+    tokens, steps: of one timed call.
+    """
+    seconds, unit = TIMES[phase]
+    rate = [tokens / s for s in (sample.median, sample.p90, sample.p10)]  # slow runs are low rates
+    time = [s / steps for s in (sample.median, sample.p10, sample.p90)]
+    warm = f"{sample.warmup_runs} untimed runs of the same shape, the first in {sample.first:.3g} s"
+    return {
+        f"{phase}_tok_s": _spread(rate, "tok/s", how, sample),
+        seconds: _spread(time, unit, how, sample),
+        f"{phase}_warmup_seconds": Figure(sample.warmup, "s", "measured", warm),
+    }
+
+
+def compiling(phase: str, sample: Sample) -> Figures:
+    """What compiling took, and whether any of it fell into the runs that were timed."""
+    before, during = sample.compiled
+    steady = sample.warmup_runs * sample.median
+    how = f"{before} graphs; what {sample.warmup_runs} runs to warm up took beyond as many at the median"
+    bad = f"{during} graphs were compiled while the clock ran: its times hold that too"
+    counted = "graphs compiled while the clock ran"
+    return {
+        f"{phase}_compile_seconds": Figure(max(0.0, sample.warmup - steady), "s", "measured", how),
+        f"{phase}_recompiles": Figure(during, "graphs", "measured", counted)
+        if not during
+        else Figure(during, "graphs", "measured", counted, status="invalid", reason=bad),
+    }
+
+
+def _spread(values: list[float], unit: str, how: str, sample: Sample) -> Figure:
+    middle, low, high = values
+    return Figure(middle, unit, "measured", how, low=low, high=high, repeats=sample.repeats)

@@ -1,6 +1,6 @@
 """The phases that are timed. Each is a context manager that prepares a decoder and yields what one run is.
 
-prefill   [batch, prompt] tokens into an empty KV cache, logits of the last position only
+prefill   [batch, prompt] tokens into an empty KV cache, logits of the last position only or, where asked, of all
 decode    `new` steps of one token a sequence, each fed the likeliest token of the step before, after `prompt` cached
           tokens; the first token is prefill's and is not counted
 train     forward, loss, backward and a fused AdamW step on [batch, prompt] tokens
@@ -33,7 +33,7 @@ LEARNING_RATE = 1e-5
 class Run:
     """What is timed. tokens: those of one call that the rate counts, `counted` in words. steps: of one call.
 
-    cache_bytes: of the KV cache's tensors, None where there is no cache.
+    cache_bytes: of the KV cache's tensors, None where there is no cache. step: one step of the call, where it has many.
     """
 
     call: Call
@@ -41,6 +41,7 @@ class Run:
     steps: int
     counted: str
     cache_bytes: int | None = None
+    step: Call | None = None
 
 
 Phase = Callable[[Decoder, Workload, int], AbstractContextManager[Run]]
@@ -56,9 +57,10 @@ def prefill(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
 
         def call() -> Tensor:
             cache.reset()
-            return decoder(ids, cache, last_only=True)
+            return decoder(ids, cache, last_only=workload.logits == "last")
 
-        counted = f"{batch} x {prompt} prompt tokens, KV cache filled, logits of the last position only"
+        which = {"last": "the last position only", "all": "all positions"}[workload.logits]
+        counted = f"{batch} x {prompt} prompt tokens, KV cache filled, logits of {which}"
         yield Run(call, batch * prompt, 1, counted, cache.nbytes)
 
 
@@ -72,16 +74,16 @@ def decode(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
         cache = _cache(decoder, workload)
         first = _likeliest(decoder(ids, cache, last_only=True))
 
-        def call() -> Tensor:
+        def call(steps: int = new) -> Tensor:
             cache.reset()
             cache.advance(prompt)  # the prompt's keys and values are still there
             token = first
-            for _ in range(new):
+            for _ in range(steps):
                 token = _likeliest(decoder(token, cache, last_only=True))
             return token
 
         counted = f"{batch} x {new} new tokens, greedy, one a step, after {prompt} cached; the first is prefill's"
-        yield Run(call, batch * new, new, counted, cache.nbytes)
+        yield Run(call, batch * new, new, counted, cache.nbytes, lambda: call(1))
 
 
 @contextmanager

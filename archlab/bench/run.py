@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 
+from archlab.bench import backends
+from archlab.bench.ceilings import Ceilings
 from archlab.bench.clock import Sample, measure
+from archlab.bench.compiled import compilations, compile_in_place
 from archlab.bench.device import Device, environment, pick
-from archlab.bench.figures import TIMES, Figures, Trouble, missing
+from archlab.bench.figures import Figures, Trouble, compiling, missing, speeds
+from archlab.bench.fractions import fractions, work_of, working_set
 from archlab.bench.phases import PHASES, Run
 from archlab.cost.activations import Training
 from archlab.cost.memory import Inference, inference_memory, training_memory
@@ -22,13 +26,17 @@ from archlab.cost.optimizers import RECIPES
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import Unsaid
+from archlab.hardware import Hardware, located
 from archlab.host import Busy
 from archlab.model import build
 from archlab.record import Figure
-from archlab.units import show_bytes
+from archlab.units import DTYPE_BYTES, show_bytes
 from archlab.workload import BenchOptions, Workload
 
 Progress = Callable[[str, float], None]
+Turn = Callable[[str, str | None, list[float]], bool]
+"""The clock's `Turn` of a phase, which is named first."""
+
 T = TypeVar("T")
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
@@ -44,32 +52,43 @@ def run(
     on_progress: Progress | None = None,
     weights: str | None = None,
     on_figures: Callable[[Figures], None] | None = None,
+    hardware: Hardware | None = None,
+    turn: Turn | None = None,
 ) -> tuple[Figures, dict[str, Any]]:
     """The measured figures by name, and the environment that they hold for.
 
     Where the workload leaves the dtype open, it is the device's own. `on_progress(phase, done)` is told the share of
     each phase that is done, 0 to 1; the first is `build`. `on_figures` gets a phase's figures once it is timed.
-    weights: a file to load, see `archlab.build`. Raises ConfigError where the device is not there.
+    weights: a file to load, see `archlab.build`. hardware: whose datasheet to measure against; without one, that of the
+    device itself where it is known. turn: holds each timed run back until it may start. Raises ConfigError where the
+    device is not there.
     """
     device = pick(device) if isinstance(device, str) else device
     workload = workload.timed_in(device.native_dtype)
     busy = Busy()
     figures: Figures = {}
-    for made in Bench(spec, workload, options, device, seed, on_progress or _silent, weights).stream():
+    sheet = located(hardware or Hardware("auto"), device.datasheet())
+    bench = Bench(spec, workload, options, device, seed, on_progress or _silent, weights, sheet, turn or _at_once)
+    for made in bench.stream():
         figures |= made
         if on_figures is not None:
             on_figures(made)
     device.release()
-    return figures, environment(device, workload.weight_dtype, busy)
+    found = environment(device, workload.weight_dtype, busy)
+    return figures, {**found, "attention": bench.attention, "compiled": options.compile}
 
 
 def _silent(phase: str, done: float) -> None:
     pass
 
 
+def _at_once(phase: str, stopped: str | None, runs: list[float]) -> bool:
+    return stopped is None
+
+
 @dataclass(frozen=True)
 class Bench:
-    """One composition on one device."""
+    """One composition on one device. sheet: the device on paper. attention: the backends that each phase ran."""
 
     spec: DecoderSpec
     workload: Workload
@@ -77,7 +96,14 @@ class Bench:
     device: Device
     seed: int
     on_progress: Progress
-    weights: str | None = None
+    weights: str | None
+    sheet: Hardware
+    turn: Turn
+    attention: dict[str, str] = field(default_factory=dict)
+
+    @functools.cached_property
+    def ceilings(self) -> Ceilings:
+        return Ceilings(self.device, self.options.seconds)
 
     def stream(self) -> Iterator[Figures]:
         """The figures of each phase, as soon as it is timed."""
@@ -98,7 +124,10 @@ class Bench:
         if phase == "decode" and self.spec.head.last_token_only:
             return Trouble("ok", f"not timed: a {self.spec.head.choice} head makes no tokens")
         try:
+            backends.check(self.options.backend, self.spec, self.device.name)
             needed, available = memory_of(phase, self.spec, self.workload, self.device), self.device.available()
+        except backends.Unable as error:
+            return Trouble("invalid", str(error))
         except Unsaid:  # nothing is foreseen; what runs out of memory is a row of its own
             return None
         if needed <= available:
@@ -111,7 +140,7 @@ class Bench:
         try:
             return work(*args)
         except (RuntimeError, MemoryError) as error:
-            trouble = _trouble(error)
+            trouble = _trouble(error, f"{self.device.name} has {show_bytes(self.device.available())} free")
         self.device.release()  # here, where the error no longer holds the frames that hold the tensors
         return trouble
 
@@ -119,36 +148,71 @@ class Bench:
         self.on_progress("build", 0.0)
         dtype = self.workload.weight_dtype
         decoder = build(self.spec, device=self.device.name, dtype=dtype, weights=self.weights, seed=self.seed)
+        if self.options.compile:
+            compile_in_place(decoder, self.device)
         self.on_progress("build", 1.0)
         return decoder
 
     def _time(self, phase: str, decoder: Decoder) -> Figures:
-        with PHASES[phase](decoder, self.workload, self.seed) as timed:
-            self.device.release()
-            self.device.reset_peaks()
-            sample = measure(timed.call, self.options, self.device.time, functools.partial(self.on_progress, phase))
-            peaks = self.device.peaks()
-        figures = self._speeds(phase, timed, sample)
-        for ending, (count, how) in peaks.items():
-            figures[f"{phase}_{ending}"] = Figure(count, "B", "measured", how)
+        figures: Figures = {}
+        with backends.held_to(self.options.backend):
+            ceilings = self._ceilings(phase) if self.options.ceilings else {}
+            with PHASES[phase](decoder, self.workload, self.seed) as timed:
+                sample, peaks = self._clocked(phase, timed)
+                seen = backends.seen(timed.step or timed.call, self.spec.n_layers)
+        self.attention[phase] = ", ".join(seen) or "not seen"
+        figures |= self._speeds(phase, timed, sample, seen)
+        if ceilings:
+            figures |= self._against(phase, sample, ceilings)
+        return figures | peaks
+
+    def _against(self, phase: str, sample: Sample, ceilings: Figures) -> Figures:
+        """The ceilings and what the phase reached of them; those that it beat are measured once more after it.
+
+        A machine that was busy just then reached less than it can.
+        """
+        found = self._fractions(phase, sample, ceilings)
+        if any(found[f"{phase}_{share}"].status == "invalid" for share in ("mfu", "mbu")):
+            self.ceilings.forget()
+            again = self._ceilings(phase)
+            ceilings = {name: max(old, again[name], key=lambda made: made.value or 0) for name, old in ceilings.items()}
+            found = self._fractions(phase, sample, ceilings)
+        return ceilings | found
+
+    def _fractions(self, phase: str, sample: Sample, ceilings: Figures) -> Figures:
+        matmul, read = ceilings["ceiling_matmul"], ceilings[f"ceiling_read.{phase}"]
+        return fractions(work_of(phase, self.spec, self.workload), sample, matmul, read, self.sheet)
+
+    def _ceilings(self, phase: str) -> Figures:
+        """What the device can do at best, at the working set of one step of the phase."""
+        work = work_of(phase, self.spec, self.workload)
+        size = working_set(work, self.workload.new if phase == "decode" else 1)
+        return {
+            "ceiling_matmul": self.ceilings.matmul(self.workload.weight_dtype),
+            f"ceiling_read.{phase}": self.ceilings.read(size),
+            f"ceiling_copy.{phase}": self.ceilings.copy(size),
+        }
+
+    def _clocked(self, phase: str, timed: Run) -> tuple[Sample, Figures]:
+        """The timed runs, and the memory that they took at most."""
+        self.device.release()
+        self.device.reset_peaks()
+        progress, turn = functools.partial(self.on_progress, phase), functools.partial(self.turn, phase)
+        compiles = compilations if self.options.compile else int
+        sample = measure(timed.call, self.options, self.device.time, progress, turn, compiles)
+        peaks = self.device.peaks().items()
+        figures = {f"{phase}_{ending}": Figure(count, "B", "measured", how) for ending, (count, how) in peaks}
         if timed.cache_bytes is not None:
             how = f"bytes of the KV cache's tensors: {self.workload.batch} x {self.workload.length} tokens"
             how = f"{how}, {self.workload.cache_dtype}"
             figures["kv_allocated_bytes"] = Figure(timed.cache_bytes, "B", "measured", how)
-        return figures
+        return sample, figures
 
-    def _speeds(self, phase: str, timed: Run, sample: Sample) -> Figures:
-        """Tokens a second and seconds a step, each with its spread over the runs."""
+    def _speeds(self, phase: str, timed: Run, sample: Sample, seen: dict[str, str]) -> Figures:
+        attention = ", ".join(f"{name} ({evidence})" for name, evidence in seen.items()) or "not seen by the profiler"
         how = f"{timed.counted}; {self.workload.weight_dtype} on {self.device.name}; {sample.describe()}"
-        seconds, unit = TIMES[phase]
-        rate = [timed.tokens / s for s in (sample.median, sample.p90, sample.p10)]  # slow runs are low rates
-        time = [s / timed.steps for s in (sample.median, sample.p10, sample.p90)]
-        warm = f"{sample.warmup_runs} untimed runs of the same shape, the first in {sample.first:.3g} s"
-        return {
-            f"{phase}_tok_s": _spread(rate, "tok/s", how, sample),
-            seconds: _spread(time, unit, how, sample),
-            f"{phase}_warmup_seconds": Figure(sample.warmup, "s", "measured", warm),
-        }
+        figures = speeds(phase, timed.tokens, timed.steps, sample, f"{how}; attention: {attention}")
+        return figures | (compiling(phase, sample) if self.options.compile else {})
 
     def _missing(self, phase: str, trouble: Trouble) -> Figures:
         """The phase's figures without a value."""
@@ -162,17 +226,15 @@ def memory_of(phase: str, spec: DecoderSpec, workload: Workload, device: Device)
         training = Training(workload.batch, workload.prompt, dtype, kind, workload.recompute)
         return training_memory(spec, training, RECIPES["adamw"]).total
     work = Inference(workload.batch, workload.prompt, workload.length, dtype, workload.cache_dtype, kind)
-    return inference_memory(spec, work).total
+    more = workload.batch * (workload.prompt - 1) * spec.head.width * DTYPE_BYTES[dtype] if phase == "prefill" else 0
+    return inference_memory(spec, work).total + (more if workload.logits == "all" else 0)
 
 
-def _spread(values: list[float], unit: str, how: str, sample: Sample) -> Figure:
-    middle, low, high = values
-    return Figure(middle, unit, "measured", how, low=low, high=high, repeats=sample.repeats)
-
-
-def _trouble(error: BaseException) -> Trouble:
-    """Out of memory, or whatever else torch could not do."""
+def _trouble(error: BaseException, room: str) -> Trouble:
+    """Out of memory, a backend that cannot do what is asked, or whatever else torch could not do."""
+    if isinstance(error, backends.Unable):
+        return Trouble("invalid", str(error))
     first = str(error).partition("\n")[0] or type(error).__name__
     lacking = isinstance(error, MemoryError | torch.OutOfMemoryError)
     lacking = lacking or any(words in str(error).lower() for words in OUT_OF_MEMORY)
-    return Trouble("oom", f"out of memory: {first}") if lacking else Trouble("failed", first)
+    return Trouble("oom", f"out of memory: {first}; {room}") if lacking else Trouble("failed", first)

@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 COMMANDS = {
     "build": "build",
+    "bench": "bench",
     "resume": "results",
     "results": "results",
     "compare": "build",

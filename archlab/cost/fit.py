@@ -12,7 +12,6 @@ turned round, and no curve is extended.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 
 from archlab.cost.kv import PAGED, Engine, kv_cache
@@ -22,7 +21,7 @@ from archlab.cost.storage import weight_storage
 from archlab.cost.working import engine_elements
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
-from archlab.frozen import Frozen, replace, values_of
+from archlab.frozen import Frozen, derived, replace, values_of
 from archlab.hardware import Hardware
 
 FP32 = 4
@@ -93,12 +92,12 @@ class Fit(Frozen):
         """Bytes of one device that the model may take."""
         return self.serving.budget(self.device)
 
-    @functools.cached_property
+    @derived
     def _weights(self) -> int:
         setting = self.serving.setting
         return weights(self.spec, weight_storage(setting.weights, "weights_dtype"), setting.tp).total
 
-    @functools.cached_property
+    @derived
     def _live(self) -> int:
         """Bytes a token of a prefill step."""
         width = ARITHMETIC[self.serving.setting.dtype]

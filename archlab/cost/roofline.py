@@ -11,7 +11,6 @@ What is not known of a device bounds nothing.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
 from archlab.components.block.spec import Parallel
@@ -22,7 +21,7 @@ from archlab.cost.shards import Weights, check_split, up, weights
 from archlab.cost.storage import Storage, kv_storage, weight_storage
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, nearest
-from archlab.frozen import Frozen, replace
+from archlab.frozen import Frozen, derived, replace
 from archlab.hardware import Hardware
 from archlab.workload import Workload
 
@@ -56,11 +55,11 @@ class Setting(Frozen):
         plain = weights if weight_storage(weights, "weights_dtype").plain else "bf16"
         return cls(dtype, weights, cache or workload.kv_dtype or plain, tp)
 
-    @functools.cached_property
+    @derived
     def weight_storage(self) -> Storage:
         return weight_storage(self.weights, "weights_dtype")
 
-    @functools.cached_property
+    @derived
     def cache_storage(self) -> Storage:
         return kv_storage(self.cache, "kv_dtype")
 
@@ -156,18 +155,18 @@ class Passes(Frozen):
         if self.setting.tp != 1:
             check_split(self.spec, self.setting.tp)
 
-    @functools.cached_property
+    @derived
     def weights(self) -> Weights:
         """Of one device."""
         return weights(self.spec, self.setting.weight_storage, self.setting.tp)
 
-    @functools.cached_property
+    @derived
     def _written(self) -> list[int]:
         """Bytes of a token that one device keeps, of each kind of layer."""
         storage, tp = self.setting.cache_storage, self.setting.tp
         return [len(at) * kept_bytes(layer.attention, storage, tp) for layer, at in self.spec.layer_kinds]
 
-    @functools.cached_property
+    @derived
     def _read(self) -> list[int]:
         """Bytes of an earlier token that one device reads in a decode step, of each kind of layer."""
         storage, tp = self.setting.cache_storage, self.setting.tp

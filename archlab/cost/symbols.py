@@ -6,13 +6,12 @@ A symbol is an option's name (`d_model`, `expert.d_ff` for one of a block of opt
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from archlab.cost.figures import show_indices
 from archlab.decoder.spec import DecoderSpec, LayerSpec
-from archlab.frozen import replace, values_of
+from archlab.frozen import derived, replace, values_of
 from archlab.options import Spec, inherited_of
 from archlab.written import Factor, Quotient, Written, over, ratio, summed, symbol, terms_of
 
@@ -22,11 +21,11 @@ Form = Written | Quotient
 class Symbolic(DecoderSpec):
     """A spec of symbols."""
 
-    @functools.cached_property
+    @derived
     def layer_counts(self) -> tuple[tuple[LayerSpec, int], ...]:
         return tuple((layer, self._count(indices)) for layer, indices in self.layer_kinds)
 
-    @functools.cached_property
+    @derived
     def _counted(self) -> dict[Factor, tuple[int, ...]]:
         """The layers that a factor counts."""
         return {_only_factor(self._count(indices)): indices for _, indices in self.layer_kinds}

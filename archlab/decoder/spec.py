@@ -15,7 +15,7 @@ from archlab.components.position.spec import Position
 from archlab.components.tape import Activation, Tape
 from archlab.decoder.sharing import kv_sources, shared_kinds, sharing_groups
 from archlab.errors import RequestError
-from archlab.frozen import Frozen, replace, values_of
+from archlab.frozen import Frozen, derived, replace, values_of
 from archlab.options import Spec
 
 MAX_LAYERS = 10_000
@@ -108,7 +108,7 @@ class DecoderSpec(Frozen):
         head = sum(self.head.params().values()) if isinstance(self.head, LanguageHead) else 0
         return self.unused_rows * (self.d_model + head // self.vocab_size)
 
-    @functools.cached_property
+    @derived
     def layer_kinds(self) -> tuple[tuple[LayerSpec, tuple[int, ...]], ...]:
         """Each distinct layer with the indices where it stands, in order of first appearance."""
         kinds = dict(zip(map(id, self.layers), self.layers, strict=True))
@@ -119,34 +119,34 @@ class DecoderSpec(Frozen):
             standing[kind].append(index)
         return tuple((layer, tuple(standing[kind])) for kind, layer in kinds.items())
 
-    @functools.cached_property
+    @derived
     def cache_kinds(self) -> tuple[tuple[tuple[int, ...], Locality, tuple[CachedTensor, ...]], ...]:
         """For each of `layer_kinds`: where it stands, how far back it sees, and what it keeps of a token."""
         return tuple((at, layer.attention.locality, layer.attention.cached_once) for layer, at in self.layer_kinds)
 
-    @functools.cached_property
+    @derived
     def layer_counts(self) -> tuple[tuple[LayerSpec, int], ...]:
         """Each distinct layer and how many there are of it: what sums over the layers go through."""
         return tuple((layer, len(indices)) for layer, indices in self.layer_kinds)
 
-    @functools.cached_property
+    @derived
     def kv_sources(self) -> tuple[int, ...]:
         """For each layer, the one whose keys and values it reads: itself, unless it shares. Raises ConfigError."""
         return kv_sources(self.layers)
 
-    @functools.cached_property
+    @derived
     def shared_kv(self) -> tuple[int | None, ...]:
         """For each layer, the number of the kind of its keys and values; None where no layer shares that kind."""
         return shared_kinds(self.layers)
 
-    @functools.cached_property
+    @derived
     def sharing_groups(self) -> tuple[tuple[tuple[LayerSpec, ...], int], ...]:
         """As `layer_counts`, but a layer with those that read its keys and values."""
         if any(layer.attention.shares_kv for layer, _ in self.layer_kinds):
             return sharing_groups(self.layers)
         return tuple(((layer,), count) for layer, count in self.layer_counts)
 
-    @functools.cached_property
+    @derived
     def position_kinds(self) -> tuple[tuple[Position, int], ...]:
         """Each distinct position choice with the width it is made for, the model's own first.
 
@@ -155,14 +155,14 @@ class DecoderSpec(Frozen):
         kinds = [self.layers[0].made_for(self.position), *(layer.position_kind for layer, _ in self.layer_kinds)]
         return tuple(dict.fromkeys(kinds))
 
-    @functools.cached_property
+    @derived
     def max_length(self) -> int | None:
         """The longest run that every position choice can place, None where there is no end."""
         positions = [self.position, *(layer.position for layer, _ in self.layer_kinds)]
         ends = [p.max_length for p in positions if p.max_length is not None]
         return min(ends, default=None)
 
-    @functools.cached_property
+    @derived
     def remarks(self) -> tuple[str, ...]:
         """What somebody who set the options might not expect of the layers' choices, a line each."""
         parts = {id(part): (axis, part) for layer, _ in self.layer_kinds for axis, part in layer.axes().items()}

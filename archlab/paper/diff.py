@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from archlab.cost.symbols import number, per, short_indices, symbolic, whole
 from archlab.decoder.describe import composition, differences
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Column, Document, Explanation, Later, Table
-from archlab.frozen import Frozen, replace
+from archlab.frozen import Frozen, derived, replace
 from archlab.hardware import Hardware
 from archlab.request import Request
 from archlab.workload import few_contexts
@@ -41,7 +40,7 @@ class Side(Frozen):
     device: Hardware | None
     contexts: tuple[int, ...]
 
-    @functools.cached_property
+    @derived
     def bounds(self) -> dict[str, Bound]:
         """What the device bounds, by name; nothing where there is none."""
         if self.device is None:
@@ -50,7 +49,7 @@ class Side(Frozen):
 
         return bounds(self.asked, self.device, self.contexts)
 
-    @functools.cached_property
+    @derived
     def figures(self) -> dict[str, Any]:
         """Every figure by name; None where it is not known."""
         return figures(self.asked, self.contexts) | {name: found.tok_s for name, found in self.bounds.items()}

@@ -11,8 +11,9 @@ from archlab.errors import ConfigError
 from archlab.options import Option
 from archlab.record import Figure, Record
 from archlab.registry import choice
-from archlab.report.grid import Cell, Column, Grid, heading, least_width, line, show, status_cell, transposed
-from archlab.report.text import clean, digits, number, options_text, seconds, share, value_text, whole
+from archlab.report.grid import Cell, Column, Grid, heading, line, show, status_cell
+from archlab.report.text import clean, number, options_text, share, value_text, whole
+from archlab.report.throughput import show_throughput, why_none
 from archlab.units import show_bytes, show_count, show_flops
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ NULLS = {"rope_length": "of the run, fixed at its start"}
 """Options whose null says something too: what is told instead."""
 
 TOTALS = ("params", "params_active", "params_non_embedding")
-PHASES = ("prefill", "decode", "train")
-TIMES = {"prefill_seconds": "TTFT", "decode_seconds_per_token": "TPOT", "train_seconds_per_step": "step"}
 
 
 def show_build(record: Record, console: Console) -> None:
@@ -41,7 +40,7 @@ def show_build(record: Record, console: Console) -> None:
     _title(record, console)
     _composition(record, console)
     shown: set[str] = set()
-    for section in (_parameters, _budget, _kv_cache, _flops, _throughput):
+    for section in (_parameters, _budget, _kv_cache, _flops, show_throughput):
         shown |= section(record, console)
     _others(record, console, shown)
     _ending(record, console)
@@ -253,67 +252,6 @@ def _shared_how(figures: Iterable[Figure]) -> list[str]:
     return [clean(column[0]) for column in same]
 
 
-# --- on the device ----------------------------------------------------------------------------------------------------
-
-
-def _throughput(record: Record, console: Console) -> set[str]:
-    found = _named(record, *(f"{phase}_" for phase in PHASES))
-    timed = [phase for phase in PHASES if f"{phase}_tok_s" in found]
-    if not timed:
-        return set()
-    heading(console, "Throughput", *_kinds(found), *_where(record))
-    heads = ("", "tok/s", "p10", "p90", "runs", "time", "warm-up", "peak memory")
-    grid = Grid([Column(head, number=index > 0) for index, head in enumerate(heads)])
-    for phase in timed:
-        grid.add(*_phase_cells(phase, found))
-    grid = grid.filled()
-    show(grid if least_width(grid) <= console.width - 2 else transposed(grid), console)
-    for phase in timed:
-        reason = _why_none(found[f"{phase}_tok_s"])
-        line(console, Cell(f"{phase}: {reason}" if reason else "", "red"), indent=2)
-    line(console, Cell(clean(record.environment.get("warning") or ""), "yellow"), indent=2)
-    return {name for phase in timed for name in _phase_names(phase)} & set(found)
-
-
-def _phase_names(phase: str) -> tuple[str, ...]:
-    times = (name for name in TIMES if name.startswith(phase))
-    return (f"{phase}_tok_s", f"{phase}_warmup_seconds", f"{phase}_peak_bytes", *times)
-
-
-def _phase_cells(phase: str, found: Mapping[str, Figure]) -> list[Cell]:
-    rate = found[f"{phase}_tok_s"]
-    time = next((name for name in TIMES if name.startswith(phase) and name in found), "")
-    took = _shown(found.get(time), seconds)
-    return [
-        Cell(phase),
-        Cell("-") if rate.value is None else Cell(digits(rate.value), "bold"),
-        Cell("" if rate.low is None else digits(rate.low)),
-        Cell("" if rate.high is None else digits(rate.high)),
-        Cell("" if rate.repeats is None else str(rate.repeats)),
-        Cell(f"{TIMES[time]} {took}" if took else ""),
-        Cell(_shown(found.get(f"{phase}_warmup_seconds"), seconds)),
-        Cell(_shown(found.get(f"{phase}_peak_bytes"), show_bytes)),
-    ]
-
-
-def _shown(figure: Figure | None, show_value: Any) -> str:
-    return "" if figure is None or figure.value is None else str(show_value(figure.value))
-
-
-def _why_none(figure: Figure) -> str:
-    if figure.status == "ok":
-        return "" if figure.value is not None else clean(figure.reason or "no value")
-    return clean(f"{figure.status}: {figure.reason}" if figure.reason else figure.status)
-
-
-def _where(record: Record) -> list[str]:
-    """The device and the workload that were timed."""
-    workload = record.config.get("workload") or {}
-    sizes = [f"{name} {workload[name]}" for name in ("batch", "prompt", "new") if name in workload]
-    device = (record.environment.get(name) for name in ("device", "device_name"))
-    return [clean(text) for text in (*device, record.environment.get("timed_dtype"), *sizes) if text]
-
-
 # --- the rest ---------------------------------------------------------------------------------------------------------
 
 
@@ -327,7 +265,7 @@ def _others(record: Record, console: Console, shown: set[str]) -> None:
     for name, figure in rest.items():
         text = "-" if figure.value is None else number(figure.value, figure)
         unit = "" if text.endswith("B") else figure.unit
-        grid.add(clean(name), Cell(text, unit=clean(unit)), figure.kind, note=_why_none(figure) or clean(figure.how))
+        grid.add(clean(name), Cell(text, unit=clean(unit)), figure.kind, note=why_none(figure) or clean(figure.how))
     show(grid, console)
 
 

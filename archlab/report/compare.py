@@ -37,8 +37,8 @@ SECTIONS = (
 """Sections of the figures by the names they begin with; others go by their kind."""
 
 
-NO_MERIT = ("params.", "solved_", "budget_")
-"""Figures of which less is no merit of its own: parts, and what was asked for."""
+NO_MERIT = ("params.", "solved_", "budget_", "ceiling_")
+"""Figures that are no merit of a model: parts of others, what was asked for, what the device can do."""
 
 
 class Cell(Frozen):
@@ -169,7 +169,7 @@ def figure_field(records: Sequence[Record], name: str) -> Field:
     """A figure over the records, its best marked: among records that are ok, where they are not all equal."""
     figures = [record.figures.get(name) for record in records]
     first = next(figure for figure in figures if figure is not None)
-    better = 0 if name.startswith(NO_MERIT) else direction(first.unit)
+    better = 0 if name.startswith(NO_MERIT) or first.kind == "bound" else direction(first.unit)
     winner = _winner(records, figures, better)
     cells = []
     for record, figure in zip(records, figures, strict=True):

@@ -124,7 +124,7 @@ def workload() -> Workload:
 
 @pytest.fixture(scope="session")
 def options() -> BenchOptions:
-    return BenchOptions(seconds=0.5, max_repeats=3, min_repeats=2)
+    return BenchOptions(seconds=0.5, max_repeats=3, min_repeats=2, ceilings=False)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from archlab import host
 from archlab.bench import child
-from archlab.bench.child import measure
+from archlab.bench.child import Job, measure
 from archlab.errors import RequestError
 
 BEFORE = """
@@ -37,7 +37,7 @@ phases.PHASES[{phase!r}] = broken
 @pytest.fixture
 def config(model: dict[str, Any]) -> dict[str, Any]:
     workload = {"batch": 2, "prompt": 12, "new": 5, "dtype": "fp32"}
-    bench = {"seconds": 0.05, "max_repeats": 2, "min_repeats": 1}
+    bench = {"seconds": 0.05, "max_repeats": 2, "min_repeats": 1, "ceilings": False}
     return {"model": model, "workload": workload, "bench": bench, "verify": True, "device": "cpu"}
 
 
@@ -62,7 +62,7 @@ def statuses(measured: child.Measured) -> dict[str, str]:
 
 def test_a_point_is_checked_and_timed(config: dict[str, Any]) -> None:
     seen: list[str] = []
-    measured = measure(config, PHASES, 120, lambda phase, share: seen.append(phase))
+    measured = measure(Job(config, PHASES, 120, lambda phase, share: seen.append(phase)))
     assert statuses(measured) == dict.fromkeys(PHASES, "ok")
     assert list(dict.fromkeys(seen)) == ["build", *PHASES]
     assert [check["ok"] for check in measured.checks] == [True, True]
@@ -80,7 +80,7 @@ def test_a_point_is_checked_and_timed(config: dict[str, Any]) -> None:
 )
 def test_a_crash_loses_its_phase_and_no_other(config: dict[str, Any], faulty: Any, fault: str) -> None:
     faulty("decode", fault)
-    measured = measure(config, PHASES, 120, None)
+    measured = measure(Job(config, PHASES, 120))
     assert statuses(measured) == {"prefill": "ok", "decode": "failed", "train": "ok"}
     said = measured.figures["decode_tok_s"].reason or ""
     assert re.search(r"SIGSEGV|SIGKILL|exit code 7", said)
@@ -94,15 +94,36 @@ def test_the_systems_killer_is_out_of_memory(
     faulty("prefill", "os.kill(os.getpid(), signal.SIGKILL)")
     counts = iter([3, 4, 4, 4])
     monkeypatch.setattr(host, "oom_kills", lambda: next(counts))
-    measured = measure(config, PHASES, 120, None)
+    measured = measure(Job(config, PHASES, 120))
     assert statuses(measured) == {"prefill": "oom", "decode": "ok", "train": "ok"}
+
+
+UNDER_A_LIMIT = (
+    "import resource, torch; "
+    "held = int(open('/proc/self/statm').read().split()[0]) * 4096; "
+    "resource.setrlimit(resource.RLIMIT_AS, (held + 2**28, -1)); torch.empty(2**30)"
+)
+
+
+@pytest.mark.slow
+def test_out_of_memory_under_a_limit_says_what_was_asked_and_what_there_was(
+    config: dict[str, Any], faulty: Any
+) -> None:
+    faulty("prefill", UNDER_A_LIMIT)
+    measured = measure(Job(config, PHASES, 120))
+    assert statuses(measured) == {"prefill": "oom", "decode": "ok", "train": "ok"}
+    said = measured.figures["prefill_tok_s"].reason or ""
+    assert f"{2**32}" in said
+    free = re.search(r"cpu has ([\d.]+) MiB free$", said)
+    assert free is not None
+    assert float(free[1]) <= 256
 
 
 @pytest.mark.slow
 def test_a_hang_is_ended_at_the_time_limit(config: dict[str, Any], faulty: Any) -> None:
     faulty("decode", "time.sleep(600)")
     start = time.monotonic()
-    measured = measure(config, PHASES, 20, None)
+    measured = measure(Job(config, PHASES, 20))
     assert time.monotonic() - start < 60
     assert statuses(measured)["decode"] == statuses(measured)["train"] == "timeout"
     assert "20 s" in (measured.figures["train_tok_s"].reason or "")
@@ -111,19 +132,19 @@ def test_a_hang_is_ended_at_the_time_limit(config: dict[str, Any], faulty: Any) 
 @pytest.mark.slow
 def test_a_refusal_in_the_child_is_the_callers(config: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match="cuda:99"):
-        measure(config | {"device": "cuda:99"}, PHASES, 120, None)
+        measure(Job(config | {"device": "cuda:99"}, PHASES, 120))
 
 
 @pytest.mark.slow
 def test_what_prints_in_the_child_does_not_disturb_its_events(config: dict[str, Any], faulty: Any) -> None:
     faulty("prefill", "print('noise'); os.write(1, b'more noise')")
-    assert statuses(measure(config, PHASES, 120, None)) == dict.fromkeys(PHASES, "ok")
+    assert statuses(measure(Job(config, PHASES, 120))) == dict.fromkeys(PHASES, "ok")
 
 
 PARENT = """
 from archlab.bench import child
 child.START = "import os, sys; print('child', os.getpid(), file=sys.stderr, flush=True); " + child.START
-child.measure({config!r}, ("prefill", "decode", "train"), 600, None)
+child.measure(child.Job({config!r}, ("prefill", "decode", "train"), 600))
 """
 
 

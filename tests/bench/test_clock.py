@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from archlab.bench.clock import PATIENCE, measure, median_half_width, quantile, stopwatch
+from archlab.bench.figures import compiling
 from archlab.workload import BenchOptions
 
 LONG = BenchOptions(seconds=10.0, max_repeats=1000, precision=0.01)
@@ -115,3 +116,41 @@ def test_the_interval_holds_the_median_19_times_in_20() -> None:
     ordered = sorted(draws[0])
     wanted = (ordered[-k] - ordered[k - 1]) / 2 / ordered[7]
     assert median_half_width(draws[0]) == pytest.approx(wanted)
+
+
+def test_g07_recompiles_under_the_clock_are_counted_apart_from_the_first(machine: Any) -> None:
+    """The first call compiles for 60 s; the sixth, long after the warm-up, does again."""
+    compiled = {1: 60.0, 6: 60.0}
+    calls = [0]
+
+    def timer(call: Any) -> float:
+        calls[0] += 1
+        return 1.0 + compiled.get(calls[0], 0.0)
+
+    def compiles() -> int:
+        return sum(calls[0] >= call for call in compiled)
+
+    options = BenchOptions(seconds=20.0, max_repeats=9, precision=1e-9)
+    sample = measure(lambda: None, options, timer, lambda done: None, compiles=compiles)
+    assert sample.compiled == (1, 1)
+    assert (sample.first, sample.median) == (61.0, 1.0)
+    assert sample.warmup_runs >= 3  # compiling does not use up what warm-up may take
+    figures = compiling("decode", sample)
+    assert figures["decode_compile_seconds"].value == 60.0
+    assert figures["decode_recompiles"].value == 1
+    assert figures["decode_recompiles"].status == "invalid"
+    assert "while the clock ran" in figures["decode_recompiles"].reason
+
+
+def test_turns_decide_how_often_it_runs(machine: Any) -> None:
+    told: list[tuple[str | None, int]] = []
+
+    def turn(stopped: str | None, runs: list[float]) -> bool:
+        told.append((stopped, len(runs)))
+        return len(runs) < 12
+
+    one = machine(rate=1.0)
+    sample = measure(one.job(0.01), BenchOptions(max_repeats=9), one.timer, lambda done: None, turn)
+    assert sample.repeats == 12
+    assert told[0] == (None, 0)
+    assert told[-1][0] is not None

@@ -11,6 +11,7 @@ from archlab import host
 from archlab.bench import device as devices
 from archlab.bench.device import Cpu, environment, pick
 from archlab.errors import RequestError
+from archlab.hardware import Hardware
 
 MIB = 2**20
 
@@ -77,6 +78,34 @@ def test_an_emulated_dtype_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Cpu, "supports", lambda self, dtype: dtype == "fp32")
     assert "no bf16 arithmetic" in environment(Cpu(), "bf16", host.Busy())["warning"]
     assert environment(Cpu(), "fp32", host.Busy())["warning"] is None
+
+
+def test_a_device_that_others_use_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.Busy, "elsewhere", lambda self: 0.0)
+    monkeypatch.setattr(Cpu, "strangers", lambda self: 2)
+    found = environment(Cpu(), "fp32", host.Busy())
+    assert found["processes_on_device"] == 2
+    assert found["warning"] == "cpu was shared: 2 other processes have memory there"
+
+
+def test_the_datasheet_is_that_of_the_device_that_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    about = {"device_name": "NVIDIA H100 80GB HBM3", "device_memory_bytes": 81_559 * MIB}
+    monkeypatch.setattr(Cpu, "describe", lambda self: about)
+    assert Cpu().datasheet().peak("bf16") == pytest.approx(989.4e12, rel=0.001)
+    monkeypatch.setattr(Cpu, "describe", lambda self: {"device_name": "a processor that nobody knows"})
+    assert Cpu().datasheet() == Hardware("a processor that nobody knows")
+
+
+def test_metal_is_waited_for_on_both_sides_and_is_taken_where_there_is_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "synchronize", lambda: told.append("wait"))
+    device = pick("auto")
+    assert (device.name, device.kind) == ("mps", "mps")
+    assert device.time(lambda: told.append("work")) >= 0
+    assert told == ["wait", "work", "wait"]
+    assert not device.supports("fp64")
 
 
 @pytest.mark.gpu

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from archlab.bench.fractions import work_of
 from archlab.bench.phases import PHASES
 from archlab.cost.kv import kv_cache
 from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
+from archlab.frozen import replace
 from archlab.workload import Workload
 
 
@@ -46,6 +48,16 @@ def test_prefill_gives_the_last_position_only(decoder: Decoder, workload: Worklo
         assert not logits.requires_grad
         assert timed.tokens == workload.batch * workload.prompt
         torch.testing.assert_close(timed.call(), logits)
+
+
+def test_prefill_gives_all_positions_where_asked(decoder: Decoder, workload: Workload) -> None:
+    every = replace(workload, logits="all")
+    with PHASES["prefill"](decoder, every, 0) as timed:
+        assert timed.call().shape == (workload.batch, workload.prompt, decoder.spec.vocab_size)
+        assert "logits of all positions" in timed.counted
+    head = 2 * decoder.spec.d_model * decoder.spec.vocab_size
+    flops = [work_of("prefill", decoder.spec, asked).flops for asked in (every, workload)]
+    assert flops[0] - flops[1] == workload.batch * (workload.prompt - 1) * head
 
 
 def test_every_decode_run_starts_at_the_same_context(decoder: Decoder, workload: Workload) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -28,7 +29,7 @@ ALLOCATION_MESSAGE = (
 
 @pytest.fixture(scope="module")
 def figures(spec: DecoderSpec, workload: Workload, options: BenchOptions) -> dict[str, Figure]:
-    return bench.run(spec, workload, options, "cpu")[0]
+    return bench.run(spec, workload, replace(options, seconds=0.1, ceilings=True), "cpu")[0]
 
 
 def test_every_phase_has_its_figures(figures: dict[str, Figure]) -> None:
@@ -36,10 +37,13 @@ def test_every_phase_has_its_figures(figures: dict[str, Figure]) -> None:
         *("prefill_tok_s", "prefill_seconds", "prefill_warmup_seconds", "prefill_peak_bytes"),
         *("decode_tok_s", "decode_seconds_per_token", "decode_warmup_seconds", "decode_peak_bytes"),
         *("train_tok_s", "train_seconds_per_step", "train_warmup_seconds", "train_peak_bytes"),
-        "kv_allocated_bytes",
+        *(f"{phase}_{what}" for phase in PHASES for what in ("bound_tok_s", "mfu", "mbu")),
+        *(f"ceiling_{what}.{phase}" for phase in PHASES for what in ("read", "copy")),
+        *("kv_allocated_bytes", "ceiling_matmul"),
     }
-    for figure in figures.values():
-        assert (figure.kind, figure.status, figure.reason) == ("measured", "ok", None)
+    for name, figure in figures.items():
+        kind = "bound" if name.endswith("bound_tok_s") else "measured"
+        assert (figure.kind, figure.status, figure.reason) == (kind, "ok", None)
         assert figure.value is not None
         assert figure.value > 0
 
@@ -65,7 +69,7 @@ def test_a_choice_that_does_not_say_what_it_keeps_is_timed_without_an_estimate(
 
 def test_spreads_are_in_order(figures: dict[str, Figure], options: BenchOptions) -> None:
     for name, figure in figures.items():
-        if name.endswith(("tok_s", "_seconds", "per_token", "per_step")) and "warmup" not in name:
+        if name.endswith(("tok_s", "_seconds", "per_token", "per_step")) and not re.search("warmup|bound", name):
             assert None not in (figure.low, figure.high)
             assert figure.low <= figure.value <= figure.high, name
             assert 1 <= figure.repeats <= options.max_repeats  # fewer than wanted where the machine is busy
@@ -94,9 +98,9 @@ def test_only_the_phases_asked_for_are_timed(
     if not phases:
         monkeypatch.setattr(bench, "build", lambda *args, **kwargs: pytest.fail("nothing was to be built"))
     figures, _ = bench.run(
-        spec, workload, BenchOptions(phases=phases, seconds=0.1, max_repeats=1, min_repeats=1), "cpu"
+        spec, workload, BenchOptions(phases=phases, seconds=0.1, max_repeats=1, min_repeats=1, ceilings=False), "cpu"
     )
-    assert {name.split("_")[0] for name in figures} - {"kv"} == set(phases)
+    assert {name.split("_")[0] for name in figures} - {"kv", "ceiling"} == set(phases)
     assert ("kv_allocated_bytes" in figures) == bool({"prefill", "decode"} & set(phases))
 
 
@@ -208,7 +212,7 @@ def test_an_open_dtype_is_the_devices_own(
     monkeypatch.setattr(pretend, "supports", lambda self, asked: not (emulated and asked == "bf16"))
     workload, options = (
         Workload(prompt=6, new=2),
-        BenchOptions(seconds=0.1, max_repeats=1, min_repeats=1, phases=("prefill",)),
+        BenchOptions(seconds=0.1, max_repeats=1, min_repeats=1, phases=("prefill",), ceilings=False),
     )
     figures, environment = bench.run(spec, workload, options, pretend())
     assert f"; {dtype} on cpu;" in figures["prefill_tok_s"].how

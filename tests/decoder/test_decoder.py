@@ -240,6 +240,17 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("kind", ["plain", "window", "latent"])
+@torch.no_grad()
+def test_a_model_that_never_ran_is_compiled_whole(kind: str) -> None:
+    """What a spec works out when first asked is asked first inside the graph, where a lock would break it."""
+    model = decoder(**{axis: MODEL[axis] | options for axis, options in KINDS[kind].items()})
+    torch._dynamo.reset()
+    compiled = torch.compile(copy.deepcopy(model), backend="eager", fullgraph=True)
+    found = compiled(ids(), KVCache(model.spec, 2, 9, torch.float32))
+    assert torch.allclose(found, model(ids()), rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chunk", [1, 3])

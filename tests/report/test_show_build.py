@@ -144,9 +144,31 @@ def test_one_layer_kind_is_not_listed(make: Make, paper: Paper) -> None:
 
 def test_figures_that_no_section_claims_are_shown_with_their_kind(make: Make, paper: Paper) -> None:
     record = make()
-    record.figures["decode_bound_tok_s"] = Figure(912.34, "tok/s", "estimated", "bytes moved / bandwidth")
-    row = next(line for line in shown(record, paper()).splitlines() if "decode_bound" in line)
-    assert row.split("  ")[1:] == ["decode_bound_tok_s", "912.3 tok/s", "estimated", "bytes moved / bandwidth"]
+    record.figures["decode_guess_tok_s"] = Figure(912.34, "tok/s", "estimated", "bytes moved / bandwidth")
+    row = next(line for line in shown(record, paper()).splitlines() if "decode_guess" in line)
+    assert row.split("  ")[1:] == ["decode_guess_tok_s", "912.3 tok/s", "estimated", "bytes moved / bandwidth"]
+
+
+def test_what_was_reached_of_the_ceilings_stands_in_one_row_with_the_bound(make: Make, paper: Paper) -> None:
+    record = make(speed=1.0)
+    invalid = Figure(None, "%", "measured", "", status="invalid", reason="104.0 % of 312 T FLOP/s cannot be")
+    record.figures |= {
+        "ceiling_matmul": Figure(180e9, "FLOP/s", "measured", "best of 3 runs on cpu: 1024 x 1024 fp32 product"),
+        "ceiling_read.decode": Figure(
+            40e9, "B/s", "measured", "best of 3 runs on cpu: torch.sum over 240.00 MiB of fp32"
+        ),
+        "decode_bound_tok_s": Figure(156.25, "tok/s", "bound", "tokens / max(..); memory binds"),
+        "decode_mfu": Figure(6.25, "%", "measured", ""),
+        "decode_mbu": Figure(56.1, "%", "measured", ""),
+        "decode_mfu_datasheet": invalid,
+    }
+    record.environment["attention"] = {"decode": "flash"}
+    lines = shown(record, paper()).splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("Against this device's ceilings"))
+    assert "matmul 180.0 GFLOP/s" in lines[start]
+    row = next(line for line in lines[start:] if line.split()[:1] == ["decode"])
+    assert row.split() == ["decode", "156.2", "memory", "6.2", "%", "56.1", "%", "invalid", "40.00", "flash"]
+    assert not any("Other figures" in line for line in lines)
 
 
 def test_notes_are_shown(make: Make, paper: Paper) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Self
 
 from archlab.components.attention import kept
@@ -12,7 +11,7 @@ from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
 from archlab.components.tape import Activation, Tape
 from archlab.errors import ConfigError
-from archlab.frozen import Frozen
+from archlab.frozen import Frozen, derived
 from archlab.options import Spec, inherited, option
 
 
@@ -91,17 +90,17 @@ class Attention(Spec):
         """What a decode step reads of each earlier token: what this layer keeps of it, or the one whose it shares."""
         return self.cached()
 
-    @functools.cached_property
+    @derived
     def cached_once(self) -> tuple[CachedTensor, ...]:
         """`cached`, worked out once."""
         return self.cached()
 
-    @functools.cached_property
+    @derived
     def n_params(self) -> int:
         """All of its parameters."""
         return sum(self.params().values())
 
-    @functools.cached_property
+    @derived
     def n_norm_params(self) -> int:
         """Those of its norms."""
         return sum(count for tensor, count in self.params().items() if tensor.endswith("_norm"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Self
 
 from archlab.components.attention import kept
@@ -12,7 +11,7 @@ from archlab.components.locality import Locality
 from archlab.components.norm.spec import LayerNorm, Norm
 from archlab.components.tape import Activation, Tape
 from archlab.errors import ConfigError
-from archlab.frozen import replace
+from archlab.frozen import derived, replace
 from archlab.options import option
 from archlab.registry import register
 
@@ -95,7 +94,7 @@ class GroupedAttention(Attention):
     def rotary_width(self) -> int:
         return self.head_dim
 
-    @functools.cached_property
+    @derived
     def locality(self) -> Locality:
         return Locality(self.window, self.chunk)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, Self
 
 from archlab.components.tape import INDEX, Activation, Tape
 from archlab.errors import ConfigError
-from archlab.frozen import replace, values_of
+from archlab.frozen import derived, replace, values_of
 from archlab.options import Spec, inherited, option, part
 from archlab.registry import register
 
@@ -49,7 +48,7 @@ class FFN(Spec):
         """Input features of each matrix among `params`, by tensor: what a row of it has."""
         raise self.unsaid("fan_in")
 
-    @functools.cached_property
+    @derived
     def n_params(self) -> int:
         """All of its parameters."""
         return sum(self.params().values())
@@ -247,7 +246,7 @@ class MixtureOfExperts(FFN):
         """Whether a token may not choose from all groups."""
         return self.groups_per_token < self.n_groups
 
-    @functools.cached_property
+    @derived
     def shared(self) -> FeedForward | None:
         """The shared experts as the one FFN that they amount to, None where there are none."""
         if not self.shared_d_ff:

@@ -1,0 +1,87 @@
+"""Which attention really runs: torch held to one backend, what it cannot do, and what a profiler saw."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
+
+from archlab.decoder.spec import DecoderSpec
+
+KERNELS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+"""What torch's fused attention may be held to, by name."""
+
+ON_CUDA = ("efficient", "cudnn")
+
+EVIDENCE = {
+    "cudnn": ("_scaled_dot_product_cudnn", "_cudnn_attention", "cudnn_generated", "sdpa_sm"),
+    "efficient": ("_scaled_dot_product_efficient", "_efficient_attention", "fmha_cutlass"),
+    "flash": ("_scaled_dot_product_flash", "_flash_attention", "flash_fwd"),
+    "math": ("_scaled_dot_product_attention_math",),
+}
+"""Parts of the names of operators and CUDA kernels that each backend runs; cuDNN's kernels have `flash` in theirs."""
+
+ATTENTION, SOFTMAX = "aten::scaled_dot_product_attention", "aten::_softmax"
+NOTHING_RUNS = ("no available kernel", "no viable backend")
+"""What torch says, in lower case, where the backends that it is held to cannot do what is asked."""
+
+
+class Unable(RuntimeError):
+    """A backend that was named cannot do what the composition needs."""
+
+
+def check(backend: str | None, spec: DecoderSpec, device: str) -> None:
+    """Raise Unable where it is known before anything runs that a named backend cannot attend as the model does."""
+    if backend in ON_CUDA and not device.startswith("cuda"):
+        raise Unable(f"{backend} attention runs on CUDA only, not on {device}")
+    if backend in (None, "math"):
+        return
+    for layer, _ in spec.layer_kinds:
+        if layer.attention.backend_used == "math":
+            because = " ".join(layer.attention.remarks()) or "model.attention.backend=math asks for it"
+            raise Unable(f"{backend} attention cannot stand in for the explicit softmax: {because}")
+
+
+@contextlib.contextmanager
+def held_to(backend: str | None) -> Iterator[None]:
+    """Let torch's attention run on a named backend alone. Raises Unable, with torch's reasons, where it cannot."""
+    if backend not in KERNELS:
+        yield
+        return
+    with warnings.catch_warnings(record=True) as said, sdpa_kernel([KERNELS[backend]]):
+        warnings.simplefilter("always")
+        try:
+            yield
+        except RuntimeError as error:
+            if not any(words in str(error).lower() for words in NOTHING_RUNS):
+                raise
+            reasons = dict.fromkeys(str(warning.message).partition("(Triggered")[0].strip() for warning in said)
+            raise Unable(f"{backend} attention cannot do this: {' '.join(reasons) or error}") from error
+
+
+def seen(step: Callable[[], object], layers: int) -> dict[str, str]:
+    """The backends that one pass through so many layers ran, each with the operator or kernel that gave it away.
+
+    Softmax without one of torch's attentions is the explicit one. Nothing, where a compiler left no name to tell by.
+    """
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    with profile(activities=activities) as profiled:
+        step()
+    counts = {event.key: event.count for event in profiled.key_averages() if "backward" not in event.key}
+    found: dict[str, str] = {}
+    for name in counts:
+        backend = next((backend for backend, parts in EVIDENCE.items() if any(part in name for part in parts)), None)
+        if backend is not None:
+            found.setdefault(backend, name)
+    if SOFTMAX in counts and (not found or counts.get(ATTENTION, layers) < layers):
+        found.setdefault("math", SOFTMAX)
+    return found

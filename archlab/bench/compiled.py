@@ -1,0 +1,19 @@
+"""torch.compile under the clock: the module compiled in place, and how often the compiler has run."""
+
+from __future__ import annotations
+
+from archlab.bench.device import Device
+from archlab.decoder.module import Decoder
+
+
+def compile_in_place(decoder: Decoder, device: Device) -> None:
+    """Have calls of the decoder compiled whole, for each shape anew; with CUDA graphs where there is CUDA."""
+    mode = "reduce-overhead" if device.kind == "cuda" else "default"
+    decoder.compile(fullgraph=True, dynamic=False, mode=mode)
+
+
+def compilations() -> int:
+    """Graphs that torch.compile has made in this process so far."""
+    from torch._dynamo.utils import counters  # a second to import, where nothing is compiled
+
+    return int(counters["stats"]["unique_graphs"])

@@ -1,0 +1,150 @@
+"""archlab bench as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TINY = (
+    "gqa", "model.d_model=32", "model.n_layers=1", "model.vocab_size=61", "model.attention.n_heads=4",
+    "bench.seconds=0.05", "bench.max_repeats=3",
+)  # fmt: skip
+
+
+def rows(answer, table):
+    return answer.json["tables"][table]["rows"]
+
+
+@pytest.mark.slow
+def test_every_phase_has_its_speed_its_bound_and_its_memory(shell):
+    answer = shell("bench", *TINY, "--dtype", "fp32", "--context", "16", "--json")
+    assert answer.code == 0, answer.err
+    assert [row["phase"] for row in rows(answer, "throughput")] == ["prefill", "decode", "train"]
+    for speed, reached, memory in zip(
+        *(rows(answer, name) for name in ("throughput", "roofline", "memory")), strict=True
+    ):
+        assert 0 < speed["p10"] <= speed["tok_s"] <= speed["p90"]
+        assert speed["time"] > 0
+        assert reached["reached"] == pytest.approx(max(reached["mfu"], reached["mbu"]))
+        assert reached["binds"] in ("compute", "memory")
+        assert reached["bound"] > reached["tok_s"]
+        assert memory["peak"] > 0
+        assert memory["kv_allocated"] == memory["kv_predicted"]
+    assert any("mfu = FLOPs / time" in note for note in answer.json["notes"])
+    assert answer.err.count(" tok/s (") == 3
+    assert len([file for file in shell.left() if file.endswith("record.json")]) == 1
+
+
+@pytest.mark.slow
+def test_points_are_the_product_of_what_was_asked_and_each_leaves_a_record(shell):
+    answer = shell(
+        *(
+            "bench",
+            *TINY,
+            "--phases",
+            "decode",
+            "--batch",
+            "1,2",
+            "--context",
+            "8",
+            "--backend",
+            "flash,math",
+            "--json",
+        ),
+        timeout=300,
+    )
+    assert answer.code == 0, answer.err
+    found = [(row["backend"], row["batch"]) for row in rows(answer, "throughput")]
+    assert found == [("flash", 1), ("math", 1), ("flash", 2), ("math", 2)]
+    seen = {row["attention"].split()[0] for row in rows(answer, "clock") if row["backend"] == "math"}
+    assert seen == {"math"}
+    assert len([file for file in shell.left() if file.endswith("record.json")]) == 4
+    compared = shell("results", str(Path(shell.left()[0]).parent.parent))
+    assert compared.code == 0
+
+
+@pytest.mark.slow
+def test_interleaved_points_have_ratios_to_the_first(shell):
+    deep = ["model.n_layers=16" if word == "model.n_layers=1" else word for word in TINY]
+    answer = shell(
+        *("bench", *TINY, *deep, "--phases", "prefill,decode", "--interleave", "--context", "8", "--json"), timeout=300
+    )
+    assert answer.code == 0, answer.err
+    found = rows(answer, "ratios")
+    assert [row["phase"] for row in found] == ["prefill", "decode"]
+    for row in found:
+        assert row["p10"] <= row["ratio"] <= row["p90"]
+        assert row["rounds"] >= 1
+        assert row["ratio"] < 1  # sixteen layers beside one
+
+
+@pytest.mark.slow
+def test_a_point_that_cannot_be_is_a_row_and_the_next_one_runs(shell):
+    answer = shell("bench", *TINY, "--phases", "prefill", "--backend", "cudnn,math", "--context", "8", "--json")
+    assert answer.code == 1
+    refused, ran = rows(answer, "throughput")
+    assert refused["tok_s"] == "invalid"
+    assert "CUDA only" in refused["stopped"]
+    assert ran["tok_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--backend", "quick"], "bench.backend: quick is not one of its values; valid: sdpa, flash"),
+        (["--phases", "prefil"], "prefill, decode, train"),
+        (["--dtype", "int4"], "valid: bf16, fp16, fp32, fp64"),
+        (["--batch", "0"], "batch"),
+        (["--context", "10k"], "can be 10,000 or 10,240"),
+        (["--format", "xml"], "table, json, csv, md"),
+        (["model.n_layer=3"], "n_layers"),
+    ],
+)  # fmt: skip
+def test_a_wrong_request_is_refused_before_anything_runs(shell, words, said):
+    answer = shell("bench", "gqa", *words)
+    assert answer.code == 2
+    assert said in answer.err
+    assert "Traceback" not in answer.err
+    assert shell.left() == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_finished_and_leaves_no_process(shell):
+    """The second point would take for ever; the first one's record and row are there."""
+    command = [sys.executable, "-m", "archlab", "bench", *TINY, *TINY, "bench.seconds=600", "bench.max_repeats=1000000"]
+    command += ["bench.precision=1e-9", "--phases", "prefill", "--context", "8", "--json"]
+    running = subprocess.Popen(
+        command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert " tok/s (" in running.stderr.readline()
+    deadline = time.monotonic() + 60
+    while len(children := _children(running.pid)) == 0 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    time.sleep(5)
+    os.killpg(running.pid, signal.SIGINT)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert len(json.loads(out)["tables"]["throughput"]["rows"]) == 1
+    assert len([file for file in shell.left() if file.endswith("record.json")]) == 1
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def _children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+@pytest.mark.slow
+def test_a_full_disk_loses_no_row(shell):
+    """outputs/ is a file: nothing can be written there."""
+    (shell.folder / "outputs").write_text("")
+    answer = shell("bench", *TINY, "--phases", "prefill", "--context", "8", "--json")
+    assert answer.code == 1
+    assert "the record cannot be written" in answer.err
+    assert rows(answer, "throughput")[0]["tok_s"] > 0

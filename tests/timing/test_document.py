@@ -1,0 +1,140 @@
+"""The answer of archlab bench, from records as the clock leaves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archlab.cost.kv import kv_cache
+from archlab.errors import ConfigError
+from archlab.record import Figure, Record
+from archlab.timing.document import document
+from archlab.timing.points import Asked, Point, points
+from archlab.timing.rounds import Ratio
+from archlab.timing.run import Timed
+
+
+def asked(*words: str, **options: Any) -> list[Point]:
+    return points(Asked(words, **options))
+
+
+def timed(point: Point, speed: float, **figures: Figure) -> Record:
+    """A decode that makes `speed` tok/s of at most 100, which memory bounds."""
+    request = point.request
+    kept = kv_cache(request.spec, request.workload.batch, request.workload.length, "bf16").allocated
+    how = "1 x 32 new tokens; median of 7 runs after 2 to warm up; stopped: 2 s are spent; attention: flash (op)"
+    made = {
+        "decode_tok_s": Figure(speed, "tok/s", "measured", how, speed * 0.9, speed * 1.1, 7),
+        "decode_seconds_per_token": Figure(request.workload.batch / speed, "s/token", "measured", how),
+        "decode_bound_tok_s": Figure(100.0, "tok/s", "bound", "tokens / max(..); memory binds"),
+        "decode_mfu": Figure(1.0, "%", "measured", "12 GFLOP / time / 180 GFLOP/s"),
+        "decode_mbu": Figure(speed, "%", "measured", "1 GiB / time / 40 GB/s"),
+        "ceiling_matmul": Figure(180e9, "FLOP/s", "measured", "best of 3 runs on cpu: 1024 x 1024 bf16 product"),
+        "ceiling_read.decode": Figure(
+            40e9, "B/s", "measured", "best of 3 runs on cpu: torch.sum over 1.00 GiB of fp32"
+        ),
+        "kv_allocated_bytes": Figure(kept, "B", "measured", ""),
+    }
+    environment = {"device": "cpu", "device_name": "a processor", "timed_dtype": "bf16", "warning": "it was loaded"}
+    return Record(dict(point.config), [], figures=made | figures, environment=environment)
+
+
+def answer(found: list[Point], *records: Record, ratios: tuple[Ratio, ...] = ()) -> Any:
+    return document(Timed(found, dict(enumerate(records)), list(ratios), Path("outputs/x"))).as_dict()
+
+
+def test_bound_measured_and_fraction_stand_in_one_row_with_the_ceiling_that_binds() -> None:
+    found = asked("gqa")
+    shown = answer(found, timed(found[0], 25.0))
+    (row,) = shown["tables"]["roofline"]["rows"]
+    assert {
+        "tok_s": 25.0,
+        "bound": 100.0,
+        "reached": 25.0,
+        "binds": "memory",
+        "mfu": 1.0,
+        "mbu": 25.0,
+    }.items() <= row.items()
+    assert shown["tables"]["roofline"]["columns"]["bound"]["kind"] == "bound"
+    (rates,) = shown["tables"]["ceilings"]["rows"]
+    assert (rates["matmul"], rates["read"], rates["read_at"]) == (180, 40, "torch.sum over 1.00 GiB of fp32")
+    (speed,) = shown["tables"]["throughput"]["rows"]
+    assert (speed["p10"], speed["runs"], speed["stopped"]) == (22.5, 7, "2 s are spent")
+    assert speed["time"] == pytest.approx(40)
+    (memory,) = shown["tables"]["memory"]["rows"]
+    assert memory["kv_allocated"] == memory["kv_predicted"] > 0
+    assert shown["tables"]["clock"]["rows"][0]["attention"] == "flash (op)"
+    assert "it was loaded" in shown["notes"]
+    assert shown["explanations"]["decode_mbu"]["formula"] == "1 GiB / time / 40 GB/s"
+
+
+def test_g04_a_share_that_cannot_be_is_said_to_be_invalid_and_the_time_stays() -> None:
+    found = asked("gqa")
+    wrong = Figure(None, "%", "measured", "", status="invalid", reason="130.0 % of 40 GB/s cannot be")
+    (row,) = answer(found, timed(found[0], 130.0, decode_mbu=wrong))["tables"]["roofline"]["rows"]
+    assert (row["tok_s"], row["reached"], row["mbu"]) == (130.0, "invalid", "invalid")
+
+
+def test_a_point_that_did_not_run_says_why_in_its_row() -> None:
+    found = asked("gqa", batches=[1, 2])
+    lost = timed(found[1], 1.0)
+    lost.figures = {
+        "decode_tok_s": Figure(
+            None, "tok/s", "measured", "", status="too_large", reason="needs 9 GiB, cpu has 8 GiB free"
+        )
+    }
+    lost.status, lost.reason = "too_large", "decode: needs 9 GiB, cpu has 8 GiB free"
+    shown = answer(found, timed(found[0], 25.0), lost)
+    row = shown["tables"]["throughput"]["rows"][1]
+    assert (row["batch"], row["tok_s"], row["stopped"]) == (
+        2,
+        "too_large",
+        "too_large: needs 9 GiB, cpu has 8 GiB free",
+    )
+    assert "gqa: too_large: decode: needs 9 GiB, cpu has 8 GiB free" in shown["notes"]
+    assert len(shown["tables"]["roofline"]["rows"]) == 1
+
+
+def test_only_what_differs_labels_a_row_and_the_curves() -> None:
+    found = asked("gqa", "gqa", "model/attention=mqa", batches=[1, 8])
+    assert [point.labels["model"] for point in found] == ["gqa", "gqa model/attention=mqa"] * 2
+    records = [timed(point, 10.0 * (1 + number)) for number, point in enumerate(found)]
+    made = document(Timed(found, dict(enumerate(records)), [], Path("x")))
+    assert [column.name for column in made.tables[0].columns][:3] == ["model", "batch", "phase"]
+    (chart,) = made.charts
+    assert chart.title == "decode over batch"
+    assert chart.series["gqa"] == [(1, 10.0), (8, 30.0)]
+    assert chart.series["bound of gqa"] == [(1, 100.0), (8, 100.0)]
+    assert set(chart.series) == {
+        name for model in ("gqa", "gqa model/attention=mqa") for name in (model, f"bound of {model}")
+    }
+
+
+def test_ratios_are_shown_with_their_spread() -> None:
+    found = asked("gqa", "gqa", "model/attention=mqa")
+    records = [timed(point, 10.0) for point in found]
+    ratio = Ratio("decode", 1, 1.25, 1.2, 1.4, 0.03, 9)
+    (row,) = answer(found, *records, ratios=(ratio,))["tables"]["ratios"]["rows"]
+    assert row == {
+        "model": "gqa model/attention=mqa", "phase": "decode", "ratio": 1.25, "p10": 1.2, "p90": 1.4, "rounds": 9,
+        "interval": 3.0,
+    }  # fmt: skip
+
+
+def test_points_of_equal_work_stand_together_whatever_else_differs() -> None:
+    found = asked("gqa", batches=[1, 2], dtypes=["bf16", "fp32"], backends=["flash"], phases=["decode"], compile=True)
+    assert [(point.labels["batch"], point.labels["dtype"]) for point in found] == [
+        (1, "bf16"), (1, "fp32"), (2, "bf16"), (2, "fp32")
+    ]  # fmt: skip
+    assert found[1].request.bench.backend == "flash"
+    assert found[1].request.bench.compile
+    assert list(found[1].overrides) == [
+        "bench.phases=[decode]", "bench.compile=true", "workload.dtype=fp32", "bench.backend=flash", "workload.batch=1",
+    ]  # fmt: skip
+
+
+def test_a_point_that_cannot_be_is_refused_before_any_is_timed() -> None:
+    with pytest.raises(ConfigError, match="positions end at 1024"):
+        asked("gpt2", contexts=[512, 1024])
