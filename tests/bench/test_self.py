@@ -62,7 +62,7 @@ def test_g01_twice_the_work_takes_twice_as_long_on_a_gpu(what: str, make: Callab
     assert doubled(pick("cuda"), lambda **changes: make(**changes | large), what) == pytest.approx(2, rel=0.15)
 
 
-SLEEP = 0.05
+SLEEP = 0.2
 IS_IN = {
     "prefill": lambda decoder, tokens: not decoder.training and tokens > 1,
     "decode": lambda decoder, tokens: tokens == 1,
@@ -71,6 +71,7 @@ IS_IN = {
 SECONDS = {"prefill": "prefill_seconds", "decode": "decode_seconds_per_token", "train": "train_seconds_per_step"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_sleep_in_a_layer_shows_in_its_phase_alone(
     phase: str, spec: DecoderSpec, workload: Workload, monkeypatch: pytest.MonkeyPatch
