@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from archlab.document import Explanation
-from archlab.errors import ConfigError, RequestError, nearest
+from archlab.errors import ConfigError, RequestError, extra_needed, nearest
 from archlab.record import SCHEMA, Record
 from archlab.report.compare import Comparison, Field, figure_names, split_overrides, varying_overrides
 from archlab.report.text import clean
@@ -89,10 +89,10 @@ def to_parquet(compared: Comparison, output: str | None) -> None:
     if output is None:
         raise RequestError("parquet is no text; name a file: --output FILE")
     try:
-        import pyarrow  # type: ignore[import-not-found,unused-ignore]
-        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
+        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        raise RequestError("parquet needs pyarrow, which is not installed: pip install pyarrow") from None
+        raise extra_needed("parquet", "parquet") from None
     head, rows = sheet(compared)
     columns = {name: [row[index] for row in rows] for index, name in enumerate(head)}
     try:

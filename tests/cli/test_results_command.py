@@ -102,7 +102,7 @@ def test_parquet_needs_pyarrow_and_says_so(swept):
         from pyarrow import parquet
     except ImportError:
         assert answer.code == 2
-        assert "pip install pyarrow" in answer.err
+        assert "pip install 'archlab[parquet]'" in answer.err
     else:
         assert parquet.read_table(shell.folder / "made.parquet").num_rows == 48
 
