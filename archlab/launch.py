@@ -127,12 +127,12 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
         raise Interrupted("interrupted before anything was finished")
     if not found and problem is not None:
         raise problem
-    if not found and landing is not None and landing.multirun:
-        raise ArchlabError(f"no point left a record in {landing.folder}: can the workers write into that folder?")
     if landing is None:
         return Outcome([], None, False)
     if landing.goes_on:
         found = landing.planned()
+    if not found and landing.multirun:
+        raise ArchlabError(f"no point left a record in {landing.folder}: can the workers write into that folder?")
     said = str(problem) if isinstance(problem, ArchlabError) else f"{type(problem).__name__}: {problem}"
     return Outcome(found, landing.folder, landing.multirun, landing.missing(), interrupted, said if problem else None)
 

@@ -16,7 +16,7 @@ Pareto = Annotated[
 ]
 GroupBy = Annotated[str | None, typer.Option("--group-by", help="Best and median by an option: attention.")]
 Form = Annotated[str, typer.Option("--format", help="table, csv, json, md or parquet.")]
-Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; parquet needs one.")]
+Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; without it, print.")]
 All = Annotated[bool, typer.Option("--all", help="Every point, however many.")]
 
 

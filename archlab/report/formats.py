@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +86,11 @@ def sheet(compared: Comparison) -> tuple[list[str], list[list[Any]]]:
 
 
 def to_parquet(compared: Comparison, output: str | None) -> None:
-    """Write what CSV has as a Parquet file. Raises RequestError without a file to write, or without pyarrow."""
-    if output is None:
+    """Write what CSV has as a Parquet file, or as its bytes into a pipe.
+
+    Raises RequestError at a terminal, without pyarrow, or where the file cannot be written.
+    """
+    if output is None and sys.stdout.isatty():
         raise RequestError("parquet is no text; name a file: --output FILE")
     try:
         import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -94,11 +98,14 @@ def to_parquet(compared: Comparison, output: str | None) -> None:
     except ImportError:
         raise extra_needed("parquet", "parquet") from None
     head, rows = sheet(compared)
-    columns = {name: [row[index] for row in rows] for index, name in enumerate(head)}
+    table = pyarrow.table({name: [row[index] for row in rows] for index, name in enumerate(head)})
     try:
-        parquet.write_table(pyarrow.table(columns), output)
+        held = io.BytesIO()
+        parquet.write_table(table, output or held)
     except OSError as error:
         raise RequestError(f"{output}: cannot be written: {error.strerror or error}") from None
+    if output is None:
+        sys.stdout.buffer.write(held.getvalue())
 
 
 def _whole(value: float | int | None) -> float | int | None:
