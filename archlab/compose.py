@@ -14,7 +14,7 @@ from archlab import presets
 from archlab.decoder.describe import in_short
 from archlab.decoder.pattern import pattern_text
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
+from archlab.errors import ArchlabError, ConfigError, RequestError, extra_needed, nearest
 from archlab.frozen import replace
 from archlab.overrides import normalise, typed_keys
 from archlab.registry import AXES, choices
@@ -274,8 +274,17 @@ def _raised_in(error: BaseException) -> str:
     return next((name for name in reversed(frames) if name not in sys.stdlib_module_names), "")
 
 
+EXTRAS = {
+    "hydra/launcher/joblib": "joblib", "hydra/launcher/submitit_local": "slurm",
+    "hydra/launcher/submitit_slurm": "slurm", "hydra/launcher/ray": "ray",
+}  # fmt: skip
+"""What Hydra knows only once an extra of archlab is installed."""
+
+
 def _missing_choice(missing: str, options: Sequence[str]) -> RequestError:
     group, _, name = missing.rpartition("/")
+    if missing in EXTRAS:
+        return extra_needed(missing.replace("launcher/", "launcher="), EXTRAS[missing])
     if not options:  # Hydra lists none where a preset's own defaults name it
         axis = group.removeprefix("model/")
         options = presets.names() if group == "model" else list(choices(axis)) if axis in AXES else []
@@ -293,7 +302,8 @@ def translate_text(error: Exception, cause: BaseException | None) -> RequestErro
     """Hydra's message in one line, with the nearest setting where it names one that is not there."""
     key = re.search(r"Could not override '([^']+)'", str(error))
     if key:
-        known = ["model", *(f"model/{axis}" for axis in AXES), *GROUPS, "hardware", "device", "seed", "verify"]
+        groups = ("model", *(f"model/{axis}" for axis in AXES), *GROUPS, "hardware", "cluster", "experiment")
+        known = [*groups, "device", "seed", "verify"]
         return ConfigError(key[1], "no such setting or group", valid=known, nearest=nearest(key[1], known))
     text = _one_line(error) or type(error).__name__
     return RequestError(text if cause is None else f"{text} ({_one_line(cause)})")

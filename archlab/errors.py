@@ -83,6 +83,11 @@ class Unsaid(ConfigError):
     """A choice's spec leaves out what a figure is made of."""
 
 
+def extra_needed(what: str, extra: str) -> RequestError:
+    """The error for what an extra brings that is not installed."""
+    return RequestError(f"{what} needs an extra that is not installed: pip install 'archlab[{extra}]'")
+
+
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known spelling closest to `word`, or None where nothing is close: cutoff 1 is the word itself."""
     import difflib  # for a mistake only

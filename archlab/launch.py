@@ -21,8 +21,9 @@ from archlab.compose import hydra_errors
 from archlab.errors import ArchlabError, RequestError
 from archlab.interrupt import noticed
 from archlab.landing import Landing
-from archlab.overrides import normalise, quoted, split, typed_keys
+from archlab.overrides import normalise, of_task, quoted, shown_by_hydra, split, typed_keys
 from archlab.presets import conf_dir
+from archlab.progress import QUIET, is_quiet, of_phases
 from archlab.repeat import run_source
 
 if TYPE_CHECKING:
@@ -71,28 +72,29 @@ class Outcome:
     problem: str | None = None
 
 
-def launch_from(source: str | None, arguments: Sequence[str], debug: bool = False) -> Outcome:
+def launch_from(source: str | None, arguments: Sequence[str], debug: bool = False, quiet: bool = False) -> Outcome:
     """`launch` from the model or the run that a path or a preset names, where one is given. Raises RequestError."""
     plan.ask(arguments, source)
     if source is None:
-        return launch(arguments, debug=debug)
+        return launch(arguments, (), debug, quiet)
     with run_source(source, arguments) as extra:
-        return launch(arguments, extra, debug)
+        return launch(arguments, extra, debug, quiet)
 
 
-def go_on(folder: str) -> Outcome:
+def go_on(folder: str, quiet: bool = False) -> Outcome:
     """Go on with the sweep in a folder, from where it was started. Raises RequestError."""
     path = Path(folder).absolute()
     asked = plan.read(path).asked
     with contextlib.suppress(OSError):
         os.chdir(asked.cwd)  # its arguments may name files from there
-    return launch_from(
-        asked.source, [*asked.arguments, f"hydra.sweep.dir={quoted(str(path))}", "hydra.sweeper.resume=true"]
-    )
+    goes_on = (f"hydra.sweep.dir={quoted(str(path))}", "hydra.sweeper.resume=true")
+    return launch_from(asked.source, [*asked.arguments, *goes_on], quiet=quiet)
 
 
-def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = False) -> Outcome:
-    """Run the command line's flags and overrides through Hydra. debug: a point that fails keeps its traceback.
+def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = False, quiet: bool = False) -> Outcome:
+    """Run the command line's flags and overrides through Hydra.
+
+    debug: a point that fails keeps its traceback. quiet: nothing is said of how far it is.
 
     Raises RequestError, and then nothing is left; or what Hydra raised, where no point left a record.
     """
@@ -103,8 +105,8 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = Fa
     problem: BaseException | None = None
     with noticed() as interrupts:
         try:
-            with _writable(), hydra_errors():
-                _call_hydra(argv, debug)
+            with _writable(), hydra_errors(), _own_stdout(arguments):
+                _call_hydra(argv, debug, quiet)
             if _refused:
                 raise _refused[0]
         except (KeyboardInterrupt, Exception) as error:
@@ -129,6 +131,8 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
         return Outcome([], None, False)
     if landing.goes_on:
         found = landing.planned()
+    if not found and landing.multirun:
+        raise ArchlabError(f"no point left a record in {landing.folder}: can the workers write into that folder?")
     said = str(problem) if isinstance(problem, ArchlabError) else f"{type(problem).__name__}: {problem}"
     return Outcome(found, landing.folder, landing.multirun, landing.missing(), interrupted, said if problem else None)
 
@@ -141,7 +145,17 @@ def _writable() -> Iterator[None]:
         raise RequestError(f"{error.filename}: the output folder cannot be written: {error.strerror}") from error
 
 
-def _call_hydra(argv: Sequence[str], debug: bool) -> None:
+@contextlib.contextmanager
+def _own_stdout(arguments: Sequence[str]) -> Iterator[None]:
+    """Keep stdout for what is shown at the end: some launchers' libraries log to it."""
+    if shown_by_hydra(arguments) is not None:  # that is what is shown
+        yield
+        return
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def _call_hydra(argv: Sequence[str], debug: bool, quiet: bool) -> None:
     """Call Hydra's public main with `argv`; HYDRA_FULL_ERROR lets exceptions reach the caller."""
     import hydra
 
@@ -152,7 +166,7 @@ def _call_hydra(argv: Sequence[str], debug: bool) -> None:
     old_argv = sys.argv
     sys.argv = ["archlab build", *argv]
     try:
-        with _environment(HYDRA_FULL_ERROR="1", **({DEBUG: "1"} if debug else {})):
+        with _environment(HYDRA_FULL_ERROR="1", **({DEBUG: "1"} if debug else {}), **({QUIET: "1"} if quiet else {})):
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(run_job)()
     finally:
         sys.argv = old_argv
@@ -177,22 +191,29 @@ def run_job(config: DictConfig) -> float | tuple[float, ...]:
     """Hydra's task: one point; its objective, for a sweeper that searches.
 
     Nothing is raised but Ctrl-C, so that a sweep's next point runs. A single run that is refused leaves no record; it
-    runs in the process of `launch`, which raises its error.
+    runs in the process of `launch`, which raises its error. The files that a config names are those that the command
+    saw, in whichever folder a worker or Hydra's own `job.chdir` stands.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
+
+    hydra = HydraConfig.get()
+    overrides = of_task(hydra.overrides.task)
+    folder, home = Path(hydra.runtime.output_dir), Path(hydra.runtime.cwd)
+    with contextlib.chdir(home) if home.is_dir() else contextlib.nullcontext():
+        if hydra.mode != RunMode.RUN:
+            return _run_of_sweep(config, overrides, folder, hydra.job.num)
+        return _run_alone(config, overrides, folder)
+
+
+def _run_alone(config: DictConfig, overrides: Sequence[str], folder: Path) -> float | tuple[float, ...]:
     from omegaconf import OmegaConf
 
     from archlab.point import objective, run_point, save
 
-    hydra = HydraConfig.get()
-    overrides = [override.removeprefix("++") for override in hydra.overrides.task]
-    folder = Path(hydra.runtime.output_dir)
-    if hydra.mode != RunMode.RUN:
-        return _run_of_sweep(config, overrides, folder, hydra.job.num)
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
-        with progress() as on_progress:
+        with of_phases() as on_progress:
             record = run_point(plain, overrides, typed_keys(overrides), on_progress)
     except RequestError as error:
         _refused.append(error)
@@ -215,27 +236,6 @@ def _run_of_sweep(config: DictConfig, overrides: Sequence[str], folder: Path, nu
     else:
         record = leave_record(plain, overrides, folder)
     because = f" ({record.reason})" if record.reason else ""
-    log.info("%s %s: %s%s", number, " ".join(overrides), record.status, because)
+    if not is_quiet():
+        log.info("%s %s: %s%s", number, " ".join(overrides), record.status, because)
     return objective(record)
-
-
-@contextlib.contextmanager
-def progress() -> Iterator[Any]:
-    """A progress bar on stderr while a single run is timed, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from archlab.report.console import console
-
-    columns = (TextColumn("{task.description:<8}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def update(phase: str, done: float) -> None:
-            if phase not in tasks:
-                tasks[phase] = bar.add_task(phase, total=1.0)
-            bar.update(tasks[phase], completed=done)
-
-        yield update

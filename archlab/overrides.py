@@ -103,6 +103,11 @@ def split_budget(words: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
     return settings, overrides
 
 
+def of_task(overrides: Iterable[str]) -> list[str]:
+    """The overrides as a record keeps them: without the force that `normalise` gave them, and without a cluster."""
+    return [text.removeprefix("++") for text in overrides if not text.startswith("cluster=")]
+
+
 def typed_keys(overrides: Iterable[str]) -> set[str]:
     """The dotted keys that were set, choices of groups left out: `model.attention.n_heads`, `seed`."""
     found = set()
@@ -119,6 +124,7 @@ def normalise(overrides: Iterable[str]) -> list[str]:
 
 
 def _normalise(override: str) -> str:
+    override = _with_quotes(override)
     if override.startswith("-"):
         raise UnknownFlag(override.partition("=")[0], KNOWN)
     checked = _checked_key(override)  # first, for it needs no Hydra
@@ -127,6 +133,15 @@ def _normalise(override: str) -> str:
         raise RequestError(f"{_shown(override)} names no setting")
     _check_group(parsed, "=" in override)
     return checked if read == override else read
+
+
+def _with_quotes(override: str) -> str:
+    """The constraints of a sweep in the quotes that Hydra wants around a comparison, and that a shell takes off."""
+    key, _, value = override.partition("=")
+    if key != "constraints" or not re.search("[<>]", value) or re.search("['\"$]", value):
+        return override
+    inner = value.strip().removeprefix("[").removesuffix("]")
+    return f"{key}=[{','.join(quoted(item.strip()) for item in inner.split(','))}]"
 
 
 def _parse(override: str) -> tuple[str, Any]:

@@ -80,8 +80,15 @@ class Plan(Frozen):
             temporary.unlink()
 
 
+def _short(folder: Path) -> Path:
+    """A folder as the user would name it from here."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+
+
 def taken(folder: Path) -> RequestError:
     """The error of a sweep into the folder of another."""
+    folder = _short(folder)
     return RequestError(
         f"{folder}: another sweep was put here; archlab resume {folder} goes on with it, "
         "hydra.sweep.dir=FOLDER names another folder"
@@ -100,7 +107,7 @@ def same(planned: Plan, composed: Plan, folder: Path) -> Plan:
     pairs = zip(planned.titles, composed.titles, strict=False)
     number = next((number for number, (old, new) in enumerate(pairs) if old != new), 0)
     raise RequestError(
-        f"{folder}: point {number} is composed otherwise now than when the sweep began; "
+        f"{_short(folder)}: point {number} is composed otherwise now than when the sweep began; "
         "a file of the configuration, or archlab itself, has changed since; start a sweep anew"
     )
 
@@ -157,7 +164,7 @@ def lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RequestError(f"{folder}: the sweep in it is still running") from None
+            raise RequestError(f"{_short(folder)}: the sweep in it is still running") from None
         except OSError:
             pass  # a file system without locks
         yield

@@ -20,7 +20,7 @@ from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
 from archlab.overrides import typed_keys
-from archlab.record import Figure, Record, write_atomically
+from archlab.record import Figure, Record, full_name, write_atomically
 from archlab.request import Request, read_request
 from archlab.warmup import import_torch
 from archlab.worker import check_weights, self_check
@@ -112,7 +112,7 @@ def save(record: Record, folder: Path, flush: bool = True) -> None:
 
 def objective(record: Record) -> float | tuple[float, ...]:
     """The figures that `objective` names; not a number where the record has none."""
-    found = [record.value(name) for name in record.config.get("objective") or ["params"]]
+    found = [record.value(full_name(name)) for name in record.config.get("objective") or ["params"]]
     values = tuple(math.nan if value is None else float(value) for value in found)
     return values[0] if len(values) == 1 else values
 

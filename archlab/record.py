@@ -16,7 +16,17 @@ from archlab.frozen import Frozen, values_of
 SCHEMA = 1
 FILE = "record.json"
 KINDS = ("exact", "measured", "estimated", "bound")
+SHORT = {
+    "kv": "kv_bytes_per_token", "decode": "decode_tok_s", "prefill": "prefill_tok_s", "train": "train_tok_s",
+    "active": "params_active", "flops": "flops_decode_per_token", "weights": "weight_bytes",
+}  # fmt: skip
+"""Names of figures in short."""
 STATUSES = ("ok", "invalid", "oom", "too_large", "failed", "timeout")
+
+
+def full_name(name: str) -> str:
+    """A figure's name, which may be given in short."""
+    return SHORT.get(name, name)
 
 
 class Figure(Frozen):

@@ -8,15 +8,16 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from archlab.budget import MEASURES, Budget, Solution, solve
+from archlab.constraints import read as read_constraint
 from archlab.cost.figures import exact_figures
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import ConfigError, unknown_key
+from archlab.errors import ConfigError, nearest, unknown_key
 from archlab.frozen import Frozen
 from archlab.hardware import Hardware
 from archlab.hardware import read as read_hardware
 from archlab.options import BLOCK, Verbatim, option, options_of, read_plain
-from archlab.record import Figure
+from archlab.record import Figure, full_name
 from archlab.workload import BenchOptions, Workload
 
 
@@ -26,7 +27,8 @@ class RunOptions(Frozen):
     device: str = option("auto", "auto, cpu, cuda, cuda:0, mps")
     seed: int = option(0, "of the weights and of the tokens that are timed", ge=0)
     weights: str | None = option(None, "a safetensors file, a sharded index or a folder; null: random weights")
-    objective: tuple[str, ...] = option(("params",), "figures that a sweeper which searches is told")
+    objective: tuple[str, ...] = option(("params",), "figures that hydra/sweeper=optuna searches for the best of")
+    constraints: tuple[str, ...] = option((), "limits that points are to keep, such as params<=1B")
     verify: bool = option(
         True,
         "build the module on the meta device and compare it with the closed form",
@@ -37,6 +39,8 @@ class RunOptions(Frozen):
         if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device):
             valid = ("auto", "cpu", "cuda", "cuda:0", "mps")
             raise ConfigError("device", f"no device {self.device!r}", value=self.device, valid=valid)
+        for text in self.constraints:
+            read_constraint(text)
 
 
 GROUPS = {"workload": Workload, "bench": BenchOptions, "budget": Budget}
@@ -70,8 +74,25 @@ class Request(Frozen):
         return exact_figures(self.spec, self.workload) | (self.budget.figures() if self.budget else {})
 
     def check_runs(self) -> None:
-        """Raise ConfigError where the model can be costed, but the workload cannot be run on it."""
+        """Raise ConfigError where the model can be costed, but the workload cannot be run on it.
+
+        So too where the objective or a constraint names a figure that the run will not have.
+        """
         self.workload.check(self.spec)
+        if self.run.objective != ("params",) or self.run.constraints:
+            self._check_wanted(self.figures())
+
+    def _check_wanted(self, figures: Mapping[str, Figure]) -> None:
+        timed = tuple(f"{phase}_" for phase in self.bench.phases)
+        constraints = [(text, read_constraint(text)) for text in self.run.constraints]
+        wanted = [("objective", name, full_name(name)) for name in self.run.objective]
+        wanted += [("constraints", text, one.figure) for text, one in constraints]
+        for key, text, name in wanted:
+            if name not in figures and not name.startswith(timed):
+                valid = [*figures, *(f"{phase}_tok_s" for phase in self.bench.phases)]
+                raise ConfigError(key, f"no figure {name!r}", value=text, valid=valid, nearest=nearest(name, valid))
+        for _, one in constraints:
+            one.excess(figures.get(one.figure))
 
 
 def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Request:

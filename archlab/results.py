@@ -14,19 +14,14 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from archlab import record as records
+from archlab.constraints import broken
 from archlab.decoder.describe import flat
 from archlab.document import Column, Table
 from archlab.errors import ConfigError, RequestError, nearest
 from archlab.frozen import Frozen, replace
-from archlab.record import Record
+from archlab.record import SHORT, Record, full_name
 from archlab.report.compare import competing, direction, split_overrides
 from archlab.where import condition
-
-SHORT = {
-    "kv": "kv_bytes_per_token", "decode": "decode_tok_s", "prefill": "prefill_tok_s", "train": "train_tok_s",
-    "active": "params_active", "flops": "flops_decode_per_token", "weights": "weight_bytes",
-}  # fmt: skip
-"""Names of figures in short."""
 
 FRONT = ("params", "kv_bytes_per_token", "decode_tok_s")
 """The figures of the Pareto front, where records have them."""
@@ -38,7 +33,10 @@ MOST_VALUES = 8
 
 
 class Row(NamedTuple):
-    """A record in short: its file, how it ended, its figures that hold, and its options (none where not asked for)."""
+    """A record in short: its file, how it ended, its figures that hold, and its options (none where not asked for).
+
+    breaks: the constraints of its sweep that it does not keep.
+    """
 
     file: Path
     name: str
@@ -47,6 +45,7 @@ class Row(NamedTuple):
     reason: str | None
     values: dict[str, float | int]
     options: dict[str, Any]
+    breaks: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -58,7 +57,8 @@ class Row(NamedTuple):
         short = {
             re.sub("^model[./]", "", key): value for key, value in typed.items()
         }  # an invalid point has no options
-        return {**short, **typed, **self.options, **self.values, "name": self.name, "status": self.status}
+        about = {"name": self.name, "status": self.status, "breaks": ", ".join(self.breaks) or None}
+        return {**short, **typed, **self.options, **self.values, **about}
 
 
 class Results(Frozen):
@@ -78,7 +78,7 @@ class Results(Frozen):
 
     def figure(self, name: str, asked: str) -> str:
         """A figure's full name. Raises ConfigError, with those there are, where no record has it."""
-        full = SHORT.get(name, name)
+        full = full_name(name)
         if full not in self.units:
             known = [*self.units, *(short for short, long in SHORT.items() if long in self.units)]
             raise ConfigError(asked, f"no figure {name!r}", value=name, valid=known, nearest=nearest(name, known))
@@ -141,7 +141,8 @@ def _row(file: Path, record: Record, wanted: set[str] | None) -> Row:
             values[sys.intern(name)] = value
     overrides = {sys.intern(key): sys.intern(value) for key, value in split_overrides(record).items()}
     options = flat(record.composition) if wanted is None else {}
-    return Row(file, sys.intern(record.name), overrides, record.status, record.reason, values, options)
+    breaks = tuple(broken(record))
+    return Row(file, sys.intern(record.name), overrides, record.status, record.reason, values, options, breaks)
 
 
 def _read(text: str) -> Any:
@@ -160,10 +161,10 @@ def _read(text: str) -> Any:
 def front(results: Results, names: Sequence[str]) -> list[Row]:
     """The rows that none beats in every figure named, by the first of them; of equal rows the first.
 
-    A row that lacks one of the figures, or did not end well, is not on it.
+    A row that lacks one of the figures, breaks a constraint, or did not end well, is not on it.
     """
     signs = [-direction(results.units[name]) for name in names]
-    able = [row for row in results.rows if row.ok and all(name in row.values for name in names)]
+    able = [row for row in results.rows if row.ok and not row.breaks and all(name in row.values for name in names)]
     costs = [(tuple(sign * row.values[name] for sign, name in zip(signs, names, strict=True)), row) for row in able]
     kept: list[tuple[tuple[float, ...], Row]] = []
     for cost, row in sorted(costs, key=lambda pair: pair[0]):  # whatever beats a row comes before it

@@ -75,8 +75,10 @@ def print_end(files: Sequence[Path], as_json: bool) -> bool:
         found = [records.row(file) for file in files]
         render(comparison(found), "table", console())
         return all(record.ok for record in found)
-    results = read(files, HEADLINE)
-    print_summary(results, Selection(), "table")
+    objective = [records.full_name(name) for name in records.row(files[0]).config.get("objective") or []]
+    results = read(files, (*HEADLINE, *objective))
+    told = ",".join(objective) if objective != ["params"] and set(objective) <= set(results.units) else None
+    print_summary(results, Selection(pareto=told), "table")
     return all(row.ok for row in results.rows)
 
 
@@ -100,10 +102,12 @@ def _shown(held: Results, asked: Selection, names: list[str], fold: bool) -> tup
     best = ordered(held.only(front(held, names)), asked.sort)
     shown = best if asked.everything or not fold else best[:MOST_ROWS]
     wrong = sum(not row.ok for row in held.rows)
+    broke = sum(row.ok and bool(row.breaks) for row in held.rows)
     parts = [
         f"{len(best):,} of {total:,} make the front of {', '.join(names)}",
         f"the first {len(shown):,} of them are shown" if len(shown) < len(best) else "",
-        f"{total - len(best) - wrong:,} are no better in any of these",
+        f"{total - len(best) - wrong - broke:,} are no better in any of these",
+        f"{broke:,} break a constraint" if broke else "",
         f"{wrong:,} are not ok" if wrong else "",
     ]
     return shown, "; ".join(filter(None, parts))

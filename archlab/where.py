@@ -154,11 +154,12 @@ def _value(token: tuple[str, str], unit: str) -> Any:
     """A value as the unit of what it is compared with has it read: 1B is a billion parameters, or one byte."""
     kind, text = token
     if kind == "number":
-        return _number(text, unit)
+        return number(text, unit)
     return _WORDS.get(text.lower(), text) if kind == "word" else text
 
 
-def _number(text: str, unit: str) -> float | int:
+def number(text: str, unit: str) -> float | int:
+    """A number as a unit has it read: 1B is a billion parameters, or one byte. Raises ConfigError."""
     try:
         return int(text)
     except ValueError:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Sort, print_json
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Quiet, Sort, print_json
 from archlab.errors import RequestError
 
 
@@ -28,6 +28,7 @@ def build(
     ] = None,
     explain: Explain = None,
     as_json: Json = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Compose a model; report parameters, KV cache, FLOPs and measured throughput; leave a record.
@@ -45,7 +46,7 @@ def build(
         raise RequestError(f"{shown} prints text of Hydra's own; leave out {shown} or --json")
     from archlab.launch import launch_from
 
-    finish(launch_from(source, overrides or [], debug), as_json, explain)
+    finish(launch_from(source, overrides or [], debug, quiet), as_json, explain)
 
 
 def finish(outcome: Any, as_json: bool, explain: str | None = None) -> None:

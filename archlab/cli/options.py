@@ -19,6 +19,7 @@ Explain = Annotated[
     str | None, typer.Option("--explain", help="How a figure was got: its formula with the numbers; all for every one.")
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing of how far it is.")]
 Format = Annotated[str, typer.Option("--format", help="table, json, csv or md.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; without it, print.")]
 Sort = Annotated[str | None, typer.Option("--sort", help="A figure to sort by; -NAME for descending.")]

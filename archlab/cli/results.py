@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from archlab.cli.options import Debug, Json, Sort
+from archlab.cli.options import Debug, Json, Quiet, Sort
 
 Folders = Annotated[list[str], typer.Argument(help="Folders of sweeps and runs, or records.")]
 Where = Annotated[str | None, typer.Option("--where", help="Only these: 'params<200M and attention!=mha'.")]
@@ -16,7 +16,7 @@ Pareto = Annotated[
 ]
 GroupBy = Annotated[str | None, typer.Option("--group-by", help="Best and median by an option: attention.")]
 Form = Annotated[str, typer.Option("--format", help="table, csv, json, md or parquet.")]
-Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; parquet needs one.")]
+Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; without it, print.")]
 All = Annotated[bool, typer.Option("--all", help="Every point, however many.")]
 
 
@@ -56,6 +56,7 @@ def results(
 def resume(
     folder: Annotated[str, typer.Argument(help="The folder of a sweep that was ended, or whose points failed.")],
     as_json: Json = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Go on with a sweep: run the points without a record, and those that failed, ran out of memory or of time.
@@ -65,4 +66,4 @@ def resume(
     from archlab.cli.build import finish
     from archlab.launch import go_on
 
-    finish(go_on(folder), as_json)
+    finish(go_on(folder, quiet), as_json)

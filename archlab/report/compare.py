@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from archlab.constraints import broken
 from archlab.decoder.describe import differences
 from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen
@@ -174,18 +175,23 @@ def figure_field(records: Sequence[Record], name: str) -> Field:
     cells = []
     for record, figure in zip(records, figures, strict=True):
         value = competing(figure)
-        cells.append(Cell(value, figure_text(figure), winner is not None and record.ok and value == winner))
+        cells.append(Cell(value, figure_text(figure), winner is not None and _is_wanted(record) and value == winner))
     kinds = dict.fromkeys(figure.kind for figure in figures if figure is not None)
     return Field(name, _section(name, first), tuple(cells), first.unit, ", ".join(kinds), better)
 
 
 def _winner(records: Sequence[Record], figures: Sequence[Figure | None], better: int) -> float | int | None:
     """The best value, None where there is no contest."""
-    values = [competing(figure) for record, figure in zip(records, figures, strict=True) if record.ok]
+    values = [competing(figure) for record, figure in zip(records, figures, strict=True) if _is_wanted(record)]
     held = {value for value in values if value is not None}
     if better == 0 or len(held) < 2:
         return None
     return max(held) if better > 0 else min(held)
+
+
+def _is_wanted(record: Record) -> bool:
+    """Whether a record may be the best: it is ok and keeps the constraints of its sweep."""
+    return record.ok and not broken(record)
 
 
 def direction(unit: str) -> int:
@@ -212,7 +218,7 @@ def _section(name: str, figure: Figure) -> str:
 
 
 def _labels(records: Sequence[Record], keys: Sequence[str] | None) -> list[Field]:
-    """The models and the overrides that vary; the folders where these leave two records alike; what is not ok."""
+    """The models and the overrides that vary; the folders where these leave two alike; what is not as wanted."""
     splits = [split_overrides(record) for record in records]
     keys = varying_overrides(records) if keys is None else keys
     varying = [key for key in keys if key != "model" and not key.startswith("hydra")]
@@ -223,6 +229,9 @@ def _labels(records: Sequence[Record], keys: Sequence[str] | None) -> list[Field
     told_apart = {tuple(field.cells[i].text for field in fields) for i in range(len(records))}
     if len(told_apart) < len(records) and any(record.folder for record in records):
         fields.append(_label("folder", [record.folder or "" for record in records]))
+    breaks = [", ".join(broken(record)) for record in records]
+    if any(breaks):
+        fields.append(_label("breaks", breaks))
     if not all(record.ok for record in records):
         fields.append(_label("status", [status_text(record) for record in records]))
     return fields

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from archlab.document import Explanation
-from archlab.errors import ConfigError, RequestError, nearest
+from archlab.errors import ConfigError, RequestError, extra_needed, nearest
 from archlab.record import SCHEMA, Record
 from archlab.report.compare import Comparison, Field, figure_names, split_overrides, varying_overrides
 from archlab.report.text import clean
@@ -85,20 +86,26 @@ def sheet(compared: Comparison) -> tuple[list[str], list[list[Any]]]:
 
 
 def to_parquet(compared: Comparison, output: str | None) -> None:
-    """Write what CSV has as a Parquet file. Raises RequestError without a file to write, or without pyarrow."""
-    if output is None:
+    """Write what CSV has as a Parquet file, or as its bytes into a pipe.
+
+    Raises RequestError at a terminal, without pyarrow, or where the file cannot be written.
+    """
+    if output is None and sys.stdout.isatty():
         raise RequestError("parquet is no text; name a file: --output FILE")
     try:
-        import pyarrow  # type: ignore[import-not-found,unused-ignore]
-        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
+        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        raise RequestError("parquet needs pyarrow, which is not installed: pip install pyarrow") from None
+        raise extra_needed("parquet", "parquet") from None
     head, rows = sheet(compared)
-    columns = {name: [row[index] for row in rows] for index, name in enumerate(head)}
+    table = pyarrow.table({name: [row[index] for row in rows] for index, name in enumerate(head)})
     try:
-        parquet.write_table(pyarrow.table(columns), output)
+        held = io.BytesIO()
+        parquet.write_table(table, output or held)
     except OSError as error:
         raise RequestError(f"{output}: cannot be written: {error.strerror or error}") from None
+    if output is None:
+        sys.stdout.buffer.write(held.getvalue())
 
 
 def _whole(value: float | int | None) -> float | int | None:

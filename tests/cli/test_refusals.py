@@ -330,3 +330,12 @@ def test_the_error_document_is_the_only_thing_on_stdout(shell):
     answer = shell("build", "model=gqqa", "--json")
     assert json.loads(answer.out).keys() == {"error"}
     assert len(answer.out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("-m",)])
+def test_i03_a_misspelt_key_names_the_nearest_and_lists_the_valid_ones(shell, arguments):
+    answer = shell("build", *arguments, "wrokload.batch=1", "bench=none")
+    assert answer.code == 2
+    assert "wrokload: no such setting; did you mean workload?; valid: bench, budget, " in answer.err
+    assert "+wrokload" not in answer.err  # to add it would not help
+    assert shell.left() == []

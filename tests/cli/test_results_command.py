@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -84,7 +87,6 @@ def test_groups(swept):
         (("--sort", "parms"), "did you mean params?"),
         (("--group-by", "atention"), "did you mean attention?"),
         (("--format", "parket"), "did you mean parquet?"),
-        (("--format", "parquet"), "--output"),
     ],
 )
 def test_a_wrong_wish_is_one_message(swept, arguments, says):
@@ -95,16 +97,30 @@ def test_a_wrong_wish_is_one_message(swept, arguments, says):
     assert "Traceback" not in answer.err
 
 
-def test_parquet_needs_pyarrow_and_says_so(swept):
+def test_parquet_without_its_extra_names_it(swept):
     shell, _ = swept
-    answer = shell("results", "out", "--format", "parquet", "--output", "made.parquet")
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        assert answer.code == 2
-        assert "pip install pyarrow" in answer.err
-    else:
-        assert parquet.read_table(shell.folder / "made.parquet").num_rows == 48
+    (shell.folder / "lacking").mkdir()
+    (shell.folder / "lacking" / "pyarrow.py").write_text("raise ImportError\n")
+    lacking = {"PYTHONPATH": f"{shell.folder / 'lacking'}:{os.environ.get('PYTHONPATH', '')}"}
+    answer = shell("results", "out", "--format", "parquet", "--output", "made.parquet", env=lacking)
+    assert answer.code == 2
+    assert "pip install 'archlab[parquet]'" in answer.err
+    assert not (shell.folder / "made.parquet").exists()
+
+
+def test_parquet_holds_what_csv_holds_in_a_file_and_in_a_pipe(swept):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="not installed: pip install 'archlab[parquet]'")
+    shell, _ = swept
+    assert shell("results", "out", "--format", "parquet", "--output", "made.parquet").code == 0
+    command = [sys.executable, "-m", "archlab", "results", "out", "--format", "parquet"]
+    piped = subprocess.run(command, cwd=shell.folder, capture_output=True, check=True).stdout
+    rows = list(csv.DictReader(io.StringIO(shell("results", "out", "--format", "csv").out)))
+    assert len(rows) == 48
+    for table in (parquet.read_table(shell.folder / "made.parquet"), parquet.read_table(io.BytesIO(piped))):
+        assert table.column_names == list(rows[0])
+        for row, line in zip(table.to_pylist(), rows, strict=True):
+            assert {name: "" if value is None else str(value) for name, value in row.items()} == line
+    assert shell("results", "out", "--format", "parquet", "--output", "no/where/").code == 2
 
 
 def test_a_folder_without_records(shell):

@@ -1,0 +1,267 @@
+"""`hydra/sweeper=optuna`: trials that Optuna chooses, each told from its record, so that a search can go on.
+
+Hydra's own plugin for it is held to Optuna before 3, knows no constraints, and ends at a point that is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
+
+from archlab import plan as plans
+from archlab.constraints import excesses
+from archlab.errors import ConfigError, RequestError, extra_needed
+from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
+from archlab.multirun.launcher import InProcessLauncher
+from archlab.multirun.points import Composer
+from archlab.multirun.sweeper import GridSweeper, copy_record
+from archlab.overrides import quoted, typed_keys
+from archlab.plan import Point
+from archlab.point import objective, of_sweep
+from archlab.progress import Tally, is_quiet, of_points
+from archlab.record import FILE, Record, clear_unfinished, full_name
+from archlab.report.compare import NO_MERIT, direction
+from archlab.report.text import whole
+from archlab.request import read_request
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.distributions import BaseDistribution
+
+log = logging.getLogger("archlab")
+
+SAMPLERS = {"tpe": "TPESampler", "nsgaii": "NSGAIISampler", "random": "RandomSampler"}
+DIRECTIONS = ("minimize", "maximize")
+Space = dict[str, "BaseDistribution"]
+
+
+class SearchSweeper(GridSweeper):
+    """A study of Optuna's, in memory: what it knows is told anew from the records."""
+
+    def __init__(
+        self,
+        n_trials: int,
+        n_jobs: int,
+        sampler: str,
+        seed: int | None,
+        direction: Any,
+        params: dict[str, str] | None = None,
+        resume: bool = False,
+    ) -> None:
+        super().__init__(None, params, resume)
+        self.n_trials = _whole("n_trials", n_trials)
+        self.n_jobs = _whole("n_jobs", n_jobs)
+        self.seed = seed
+        self.direction = [direction] if isinstance(direction, str) else direction
+        if sampler not in SAMPLERS:
+            raise ConfigError("hydra.sweeper.sampler", f"no sampler {sampler!r}", value=sampler, valid=SAMPLERS)
+        self.sampler = sampler
+
+    def sweep(self, arguments: list[str]) -> None:
+        optuna = _optuna()
+        self._may_begin()
+        parsed = self.asked(arguments)
+        space = {one.get_key_element(): distribution(one) for one in parsed if one.is_sweep_override()}
+        self.fixed = [one.input_line or "" for one in parsed if not one.is_sweep_override()]
+        self.composer: Composer = getattr(self.launcher, "composer", None) or Composer(
+            self.hydra_context.config_loader, self.config
+        )
+        study = optuna.create_study(directions=self._directions(), sampler=self._sampler())
+        combinations = every_combination(space, self.n_trials)
+        for one in combinations or []:
+            study.enqueue_trial(one)
+        trials = len(combinations or []) or self.n_trials
+        self._planned(self._trials_planned(trials))
+        with plans.lock(self.folder):
+            self._search(study, space, trials)
+        self._say_best(study)
+
+    # --- what is asked for --------------------------------------------------------------------------------------------
+
+    def _sampler(self) -> Any:
+        return getattr(_optuna().samplers, SAMPLERS[self.sampler])(seed=self.seed)
+
+    @functools.cached_property
+    def _base(self) -> dict[str, Any]:
+        """The config that the trials begin with."""
+        return of_sweep(self.composer.point(self.fixed).config)
+
+    def _directions(self) -> list[str]:
+        """A direction for each objective. Raises ConfigError for an objective or a constraint that no record has."""
+        names = [full_name(name) for name in self._base.get("objective") or ["params"]]
+        units = self._units()
+        asked = self.direction or [None] * len(names)
+        if len(asked) != len(names):
+            problem = f"{len(asked)} directions for {len(names)} objectives ({', '.join(names)})"
+            raise ConfigError("hydra.sweeper.direction", problem)
+        given = map(_checked, asked)
+        return [one or _direction(name, units.get(name, "")) for name, one in zip(names, given, strict=True)]
+
+    def _units(self) -> dict[str, str]:
+        """The unit of each figure on paper; empty where the config that trials begin with cannot be."""
+        try:
+            request = read_request(self._base, typed_keys(shown(self.fixed)))
+            request.check_runs()
+        except ConfigError as error:
+            if error.key in ("objective", "constraints"):
+                raise
+            return {}
+        return {name: figure.unit for name, figure in request.figures().items()}
+
+    def _trials_planned(self, trials: int) -> tuple[Point, ...]:
+        """The trials before they are chosen: where their records go, and a checksum of what they begin with."""
+        if subdir(self.config) != NUMBER:
+            raise RequestError("hydra.sweep.subdir: a search numbers its folders")
+        begun = shown(self.fixed)
+        checksum = plans.checksum(self._base, typed_keys(begun))
+        return tuple(Point(str(number), tuple(begun), checksum) for number in range(trials))
+
+    # --- the search ---------------------------------------------------------------------------------------------------
+
+    def _search(self, study: Study, space: Space, trials: int) -> None:
+        if isinstance(self.launcher, InProcessLauncher):
+            self.launcher.tally = Tally(trials)  # it counts what it runs; what is shown counts copies too
+        seen: dict[str, int] = {}
+        with of_points(trials) as tally:
+            for start in range(0, trials, self.n_jobs):
+                asked = [study.ask(space) for _ in range(min(self.n_jobs, trials - start))]
+                self._run(asked, seen)
+                for trial in asked:
+                    record = plans.read_record(self.folder / str(trial.number) / FILE)
+                    tell(study, trial, record)
+                    tally.add(record is not None and record.ok)
+
+    def _run(self, trials: Sequence[Trial], seen: dict[str, int]) -> None:
+        """Leave a record of each trial: one from before, a copy of an equal trial's, or a new one. seen: by config."""
+        left: list[list[str]] = []
+        copies: list[tuple[int, Point]] = []
+        first = trials[0].number
+        for trial in trials:
+            overrides = [*self.fixed, *(f"{key}={value}" for key, value in trial.params.items())]
+            own = tuple(shown(overrides))
+            made = self.composer.point(overrides)
+            config = plans.checksum(made.config, typed_keys(own))
+            copied = seen.setdefault(config, trial.number) if made.plain else trial.number
+            if copied != trial.number:
+                copies.append((trial.number, Point(str(trial.number), own, config, copied)))
+            elif not self._is_done(trial.number, own):
+                clear_unfinished(self.folder / str(trial.number))
+                moved = trial.number != first + len(left)  # the launcher counts from the first
+                left.append([*overrides, *([f"{SUBDIR}{quoted(str(trial.number))}"] if moved else [])])
+        for job in self.launcher.launch(left, initial_job_idx=first) if left else ():
+            _ = job.return_value  # raises what ended the job
+        for number, point in copies:
+            copy_record(self.folder / str(point.copy_of), self.folder / str(number), point)
+
+    def _is_done(self, number: int, overrides: tuple[str, ...]) -> bool:
+        """Whether the record of this very trial is there, of the search that goes on."""
+        file = self.folder / str(number) / FILE
+        record = plans.read_record(file) if self.resume and plans.is_done(file) else None
+        return record is not None and tuple(record.overrides) == overrides
+
+    def _say_best(self, study: Study) -> None:
+        names = [full_name(name) for name in self._base.get("objective") or ["params"]]
+        kept = [trial for trial in study.best_trials if all(value <= 0 for value in trial.constraints.values())]
+        if is_quiet():
+            return
+        if not kept:
+            log.warning("no trial is ok and keeps the constraints")
+        for trial in kept[:10]:
+            chosen = " ".join(f"{key.lstrip('+')}={value}" for key, value in trial.params.items())
+            values = ", ".join(f"{name} {whole(value)}" for name, value in zip(names, trial.values, strict=True))
+            log.info("best: point %s, %s: %s", trial.number, chosen, values)
+
+
+def tell(study: Study, trial: Trial, record: Record | None) -> None:
+    """Tell Optuna what came of a trial. One that is refused or not ok is pruned: worse than any that has a value."""
+    from optuna.trial import TrialState
+
+    values = [] if record is None or not record.ok else _values(record)
+    if record is None or not values or not all(map(math.isfinite, values)):
+        study.tell(trial, state=TrialState.PRUNED)
+        return
+    for text, excess in excesses(record.config.get("constraints") or [], record.figures).items():
+        trial.set_constraint(text, math.inf if excess is None else excess)
+    study.tell(trial, values)
+
+
+def _values(record: Record) -> list[float]:
+    found = objective(record)
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+# --- the space --------------------------------------------------------------------------------------------------------
+
+
+def distribution(override: Override) -> BaseDistribution:
+    """What Optuna draws from for an override that is swept over: `a,b`, `range(1,9)`, `interval(64,1024)`.
+
+    The ends of an interval say whether its numbers are whole: 0,1 or 0.0,1.0. Hydra makes floats of both.
+    """
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    value: Any = override.value()
+    if isinstance(value, IntervalSweep) and value.start is not None and value.end is not None:
+        log = "log" in value.tags
+        if isinstance(value.start, int) or not re.search(r"interval\([^)]*[.eE]", override.input_line or ""):
+            return IntDistribution(int(value.start), int(value.end), log=log)
+        return FloatDistribution(value.start, value.end, log=log)
+    if isinstance(value, RangeSweep) and not value.shuffle:
+        numbers = list(value.range())
+        if numbers and all(isinstance(number, int) for number in numbers) and numbers == sorted(numbers):
+            return IntDistribution(numbers[0], numbers[-1], step=int(value.step))
+    return CategoricalDistribution(list(override.sweep_string_iterator()))
+
+
+def every_combination(space: Space, most: int) -> list[dict[str, Any]] | None:
+    """All points of a space, None where they are more than so many."""
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    values: list[Sequence[Any]] = []
+    for one in space.values():
+        if isinstance(one, CategoricalDistribution):
+            values.append(one.choices)
+        elif isinstance(one, IntDistribution):
+            values.append(range(one.low, one.high + 1, one.step))
+        else:
+            return None
+    if math.prod(map(len, values)) > most:
+        return None
+    return [dict(zip(space, combination, strict=True)) for combination in itertools.product(*values)]
+
+
+def _direction(name: str, unit: str) -> str:
+    """Rates are wanted, costs are not. Raises ConfigError for a figure that is neither."""
+    better = 1 if name.endswith("_tok_s") else direction(unit) if unit else -1
+    if not better or name.startswith(NO_MERIT):
+        problem = f"of {name} neither less nor more is better; say which"
+        raise ConfigError("hydra.sweeper.direction", problem, valid=DIRECTIONS)
+    return DIRECTIONS[better > 0]
+
+
+def _checked(word: Any) -> str | None:
+    if word is not None and word not in DIRECTIONS:
+        raise ConfigError("hydra.sweeper.direction", f"{word!r} is no direction", value=word, valid=DIRECTIONS)
+    return None if word is None else str(word)
+
+
+def _whole(name: str, number: Any) -> int:
+    if type(number) is not int or number < 1:
+        raise ConfigError(f"hydra.sweeper.{name}", f"{number!r} is no whole number above zero", value=number)
+    return number
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise extra_needed("hydra/sweeper=optuna", "optuna") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

@@ -1,0 +1,159 @@
+"""`hydra/sweeper=grid`: every combination of the values, planned before the first point is run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from archlab import plan as plans
+from archlab.multirun.basic import BasicSweeper
+from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
+from archlab.multirun.launcher import InProcessLauncher
+from archlab.multirun.points import Composer
+from archlab.overrides import normalise, quoted, typed_keys
+from archlab.plan import Plan, Point
+from archlab.point import save
+from archlab.progress import of_points, watched
+from archlab.record import FILE, clear_unfinished
+
+Jobs = Sequence[Sequence[str]]
+
+
+class GridSweeper(BasicSweeper):
+    """Every combination of the values."""
+
+    config: DictConfig
+    hydra_context: HydraContext
+    launcher: Launcher
+
+    def __init__(self, max_batch_size: int | None, params: dict[str, str] | None = None, resume: bool = False) -> None:
+        super().__init__(max_batch_size, params)
+        self.resume = resume
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        folder = str(Path(config.hydra.sweep.dir).absolute())
+        with read_write(config), open_dict(config):  # workers may stand in another folder, and compose anew
+            config.hydra.sweep.dir = folder
+            config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(folder)}")
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+
+    def asked(self, arguments: Sequence[str]) -> list[Override]:
+        """What is swept over or set: by a file (`hydra.sweeper.params`), then by what is typed, in its place."""
+        typed = {_key(argument) for argument in arguments}
+        given = normalise(f"{key}={value}" for key, value in (self.params or {}).items() if _key(key) not in typed)
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        return parser.parse_overrides([*given, *arguments])
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.config.hydra.sweep.dir)
+
+    def sweep(self, arguments: list[str]) -> Any:
+        (jobs,) = self.split_arguments(self.asked(arguments), None)
+        plan = self._planned(tuple(self._points(jobs)) if self._may_begin() else ())
+        with plans.lock(self.folder):
+            returned = self._launch(plan, jobs)
+            copy_records(self.folder, plan)
+        for batch in returned:
+            for job in batch:
+                _ = job.return_value  # raises what ended the job
+        return returned
+
+    def _may_begin(self) -> bool:
+        """Whether the folder is free, or this sweep's. Raises RequestError, before points are composed for long."""
+        if not self.resume and (self.folder / plans.FILE).exists():
+            raise plans.taken(self.folder)
+        return True
+
+    def _planned(self, points: tuple[Point, ...]) -> Plan:
+        """The plan of a new sweep, written; or that of the sweep that goes on, found to be the same."""
+        made = Plan(plans.asked(), points)
+        if self.resume:
+            return plans.same(plans.read(self.folder), made, self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, self.folder / "multirun.yaml")
+        made.write(self.folder)
+        return made
+
+    def _points(self, jobs: Jobs) -> list[Point]:
+        """Each job composed, so that a config that cannot be composed is refused before anything is run."""
+        composer = getattr(self.launcher, "composer", None) or Composer(self.hydra_context.config_loader, self.config)
+        points: list[Point] = []
+        first: dict[str, int] = {}
+        folders: dict[str, int] = {}
+        for number, overrides in enumerate(jobs):
+            made = composer.point(overrides)
+            own = shown(overrides)
+            config = plans.checksum(made.config, typed_keys(own))
+            folder = self._folder(overrides, number)
+            if folders.setdefault(folder, number) != number:
+                raise plans.one_folder(folder, folders[folder], number)
+            copied = first.setdefault(config, number) if made.plain else number
+            points.append(Point(folder, tuple(own), config, None if copied == number else copied))
+        return points
+
+    def _folder(self, overrides: Sequence[str], number: int) -> str:
+        """Where a point's record goes, in the sweep's folder."""
+        if subdir(self.config) == NUMBER:
+            return str(number)
+        config = self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+        OmegaConf.update(config, "hydra.job.num", number, force_add=True)
+        OmegaConf.update(config, "hydra.job.id", number, force_add=True)
+        return str(OmegaConf.select(config, "hydra.sweep.subdir"))
+
+    def _launch(self, plan: Plan, jobs: Jobs) -> list[Sequence[JobReturn]]:
+        """Hand the points to the launcher that have no record yet, each with its folder."""
+        left: list[list[str]] = []
+        files: list[Path] = []
+        for point, overrides in zip(plan.points, jobs, strict=True):
+            file = self.folder / point.folder / FILE
+            if point.copy_of is None and not (self.resume and plans.is_done(file)):
+                clear_unfinished(file.parent)
+                moved = point.folder != str(len(left))  # the launcher would count anew
+                left.append([*overrides, *([f"{SUBDIR}{quoted(point.folder)}"] if moved else [])])
+                files.append(file)
+        chunks = self.split_overrides_to_chunks(left, self.max_batch_size) if left else []
+        returned: list[Sequence[JobReturn]] = []
+        with self._counted(files):
+            for chunk in chunks:
+                returned.append(self.launcher.launch(chunk, initial_job_idx=sum(map(len, returned))))
+        return returned
+
+    @contextlib.contextmanager
+    def _counted(self, files: Sequence[Path]) -> Iterator[None]:
+        """Show how far the launcher is: by what it counts, or by the records that come."""
+        if not isinstance(self.launcher, InProcessLauncher):
+            with watched(files):
+                yield
+            return
+        with of_points(len(files)) as self.launcher.tally:
+            yield
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+")
+
+
+def copy_records(folder: Path, plan: Plan) -> None:
+    """Leave a record for each point whose config an earlier point has."""
+    for point in plan.points:
+        if point.copy_of is not None:
+            copy_record(folder / plan.points[point.copy_of].folder, folder / point.folder, point)
+
+
+def copy_record(source: Path, folder: Path, point: Point) -> None:
+    """Leave in a folder the record of the point that this one is a copy of, where that has one."""
+    record = plans.read_record(source / FILE)
+    if record is not None:
+        record.overrides, record.copy_of = list(point.overrides), point.copy_of
+        record.notes.append(f"a copy of point {point.copy_of}, which has the same config")
+        save(record, folder, flush=False)
