@@ -13,7 +13,6 @@ from archlab.report.text import value_text
 from archlab.request import Request, read_request
 from archlab.sources import groups
 
-
 BESIDE = ("bench", "workload", "hardware", "device", "seed", "verify", "weights")
 """What overrides begin with that change nothing of the model."""
 
