@@ -72,7 +72,7 @@ def decode(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
     with evaluating(decoder):
         decoder.tune(batch)
         cache = _cache(decoder, workload)
-        first = _likeliest(decoder(ids, cache, last_only=True))
+        first = _likeliest(decoder.forward(ids, cache, last_only=True))  # not timed, so that nothing is compiled for it
 
         def call(steps: int = new) -> Tensor:
             cache.reset()

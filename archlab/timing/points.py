@@ -13,6 +13,9 @@ from archlab.report.text import value_text
 from archlab.request import Request, read_request
 from archlab.sources import groups
 
+BESIDE = ("bench", "workload", "hardware", "device", "seed", "verify", "weights")
+"""What overrides begin with that change nothing of the model."""
+
 
 class Asked(Frozen):
     """The command line. words: models with overrides after each; of the others, None leaves what the config says."""
@@ -41,7 +44,7 @@ class Asked(Frozen):
 
 
 class Point(Frozen):
-    """One thing to time. name: the model with its own overrides; overrides: all of them, those of options too."""
+    """One thing to time. name: the model with what was changed of it; overrides: all of them, those of options too."""
 
     name: str
     config: Mapping[str, Any]
@@ -84,9 +87,8 @@ def _point(source: str, overrides: Sequence[str], config: Mapping[str, Any], set
         group, _, name = key.partition(".")
         made[group] = {**(made.get(group) or {}), name: value}
     said = [f"{key}={_text(value)}" for key, value in settings.items()]
-    point = Point(
-        " ".join((source, *overrides)), made, [*overrides, *said], frozenset({*typed_keys(overrides), *settings})
-    )
+    name = " ".join((source, *(word for word in overrides if not word.lstrip("+~").startswith(BESIDE))))
+    point = Point(name, made, [*overrides, *said], frozenset({*typed_keys(overrides), *settings}))
     point.request.check_runs()
     return point
 

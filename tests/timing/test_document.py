@@ -135,6 +135,12 @@ def test_points_of_equal_work_stand_together_whatever_else_differs() -> None:
     ]  # fmt: skip
 
 
+def test_a_model_is_called_by_what_was_changed_of_it() -> None:
+    (found,) = asked("gqa", "model/attention=mqa", "bench=full", "workload.new=8", "+bench.seconds=3")
+    assert found.name == "gqa model/attention=mqa"
+    assert (found.request.workload.new, found.request.bench.seconds) == (8, 3.0)
+
+
 def test_a_point_that_cannot_be_is_refused_before_any_is_timed() -> None:
     with pytest.raises(ConfigError, match="positions end at 1024"):
         asked("gpt2", contexts=[512, 1024])
