@@ -22,6 +22,7 @@ FLOORS = [
     {"overrides"},
     {"compose", "completion", "worker"},
     {"point", "sources", "landing", "paper", "inside", "explained", "variants", "repeat", "results"},
+    {"scatter"},
     {"summary"},
     {"multirun"},
     {"launch"},

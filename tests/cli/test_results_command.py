@@ -85,6 +85,9 @@ def test_groups(swept):
         (("--group-by", "atention"), "did you mean attention?"),
         (("--format", "parket"), "did you mean parquet?"),
         (("--format", "parquet"), "--output"),
+        (("--chart", "params,kvv"), "did you mean kv?"),
+        (("--chart", "params"), "two different figures"),
+        (("--chart", "params,kv", "--format", "md"), "leave out --chart"),
     ],
 )
 def test_a_wrong_wish_is_one_message(swept, arguments, says):
@@ -93,6 +96,13 @@ def test_a_wrong_wish_is_one_message(swept, arguments, says):
     assert answer.code == 2
     assert says in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_a_chart_of_two_figures(swept):
+    shell, _ = swept
+    out = shell("results", "out", "--chart", "params,kv", env={"PYTHONIOENCODING": "ascii"}).out
+    assert "kv_bytes_per_token over params" in out
+    assert ". 47 others  o 1 on the front of the two: less params, less kv_bytes_per_token" in out
 
 
 def test_parquet_needs_pyarrow_and_says_so(swept):
