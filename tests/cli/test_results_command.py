@@ -101,7 +101,7 @@ def test_a_wrong_wish_is_one_message(swept, arguments, says):
 def test_a_chart_of_two_figures(swept):
     shell, _ = swept
     out = shell("results", "out", "--chart", "params,kv", env={"PYTHONIOENCODING": "ascii"}).out
-    assert "kv_bytes_per_token over params" in out
+    assert "kv_bytes_per_token, log, over params" in out  # 128 B to 16 KiB a token
     assert ". 47 others  o 1 on the front of the two: less params, less kv_bytes_per_token" in out
 
 
