@@ -15,6 +15,8 @@ from archlab.frozen import Frozen, values_of
 
 SCHEMA = 1
 FILE = "record.json"
+UNREADABLE = "?"
+"""The name of a record whose file cannot be used."""
 KINDS = ("exact", "measured", "estimated")
 STATUSES = ("ok", "invalid", "oom", "too_large", "failed", "timeout")
 
@@ -105,7 +107,7 @@ def _one_line(value: Any) -> str:
     return json.dumps(value, allow_nan=False)  # without an indent it is C that encodes
 
 
-def write_atomically(path: Path, text: str, flush: bool = True) -> Path:
+def write_atomically(path: Path, text: str | bytes, flush: bool = True) -> Path:
     """Write a file, whole or not at all, whenever this process ends; its folder is made where it is not there.
 
     flush: wait until the disk has it (some milliseconds), so that the same holds when the machine loses its power.
@@ -116,8 +118,8 @@ def write_atomically(path: Path, text: str, flush: bool = True) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8") if isinstance(text, str) else text)
             if flush:
                 file.flush()
                 os.fsync(file.fileno())
@@ -290,7 +292,11 @@ def row(file: Path) -> Record:
     except RequestError as error:
         reason = str(error).removeprefix(f"{file}: ")
         return Record(
-            {"model": {"name": "?"}}, [], "failed", f"its record cannot be used: {reason}", folder=str(file.parent)
+            {"model": {"name": UNREADABLE}},
+            [],
+            "failed",
+            f"its record cannot be used: {reason}",
+            folder=str(file.parent),
         )
 
 

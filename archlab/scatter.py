@@ -39,7 +39,8 @@ def axes(results: Results, asked: str | None) -> tuple[str, str]:
     if asked is None:
         telling = [name for name in dict.fromkeys((*FRONT, *HEADLINE, *results.units)) if _varies(results, name)]
         first = [name for name in telling if name in FRONT] or telling
-        names = list(dict.fromkeys((*first[:1], *first[-1:], *telling, *results.units)))[:2]
+        usual = [name for name in (*FRONT, *HEADLINE, *results.units) if name in results.units]
+        names = list(dict.fromkeys((*first[:1], *first[-1:], *telling, *usual)))[:2]
         names.sort(key=lambda name: direction(results.units[name]) > 0)  # what is wanted stands upright
     else:
         names = [results.figure(name.strip(), "chart") for name in asked.split(",")]
