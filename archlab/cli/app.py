@@ -26,6 +26,7 @@ COMMANDS = {
     "build": "build",
     "resume": "results",
     "results": "results",
+    "report": "report",
     "compare": "build",
     "components": "catalog",
     "models": "catalog",
