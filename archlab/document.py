@@ -45,7 +45,11 @@ class Table(Frozen):
 
 
 class Chart(Frozen):
-    """Curves over one x. series: by name, (x, y) points in rising x; ceilings: by name, a y to draw a line at."""
+    """Curves over one x. series: by name, (x, y) points in rising x; ceilings: by name, a y to draw a line at.
+
+    joined: whether the points of a series are one curve; those that are not may stand in any order, and the last series
+    is the one to look at. unit, x_unit: of y and of x.
+    """
 
     title: str
     x: str
@@ -55,6 +59,8 @@ class Chart(Frozen):
     log_x: bool = False
     log_y: bool = False
     unit: str = ""
+    x_unit: str = ""
+    joined: bool = True
 
 
 class Explanation(Frozen):

@@ -15,6 +15,8 @@ from archlab.frozen import Frozen, values_of
 
 SCHEMA = 1
 FILE = "record.json"
+UNREADABLE = "?"
+"""The name of a record whose file cannot be used."""
 KINDS = ("exact", "measured", "estimated", "bound")
 SHORT = {
     "kv": "kv_bytes_per_token", "decode": "decode_tok_s", "prefill": "prefill_tok_s", "train": "train_tok_s",
@@ -116,7 +118,7 @@ def _one_line(value: Any) -> str:
     return json.dumps(value, allow_nan=False)  # without an indent it is C that encodes
 
 
-def write_atomically(path: Path, text: str, flush: bool = True) -> Path:
+def write_atomically(path: Path, text: str | bytes, flush: bool = True) -> Path:
     """Write a file, whole or not at all, whenever this process ends; its folder is made where it is not there.
 
     flush: wait until the disk has it (some milliseconds), so that the same holds when the machine loses its power.
@@ -125,8 +127,8 @@ def write_atomically(path: Path, text: str, flush: bool = True) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")  # tempfile's would be for this user's eyes alone
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(text.encode("utf-8") if isinstance(text, str) else text)
             if flush:
                 file.flush()
                 os.fsync(file.fileno())
@@ -299,7 +301,11 @@ def row(file: Path) -> Record:
     except RequestError as error:
         reason = str(error).removeprefix(f"{file}: ")
         return Record(
-            {"model": {"name": "?"}}, [], "failed", f"its record cannot be used: {reason}", folder=str(file.parent)
+            {"model": {"name": UNREADABLE}},
+            [],
+            "failed",
+            f"its record cannot be used: {reason}",
+            folder=str(file.parent),
         )
 
 

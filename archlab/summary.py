@@ -18,6 +18,7 @@ from archlab.report.console import console
 from archlab.report.document import csv_text, md_text, show_document
 from archlab.report.formats import point, render, to_parquet
 from archlab.results import MOST_ROWS, Results, Row, effects, front, groups, ordered, read, troubles
+from archlab.scatter import in_terminal, scatter
 
 MOST_TROUBLES = 5
 
@@ -30,6 +31,7 @@ class Selection(Frozen):
     pareto: str | None = None
     group_by: str | None = None
     everything: bool = False
+    chart: str | None = None
 
 
 def print_summary(found: Results, asked: Selection, form: str, output: str | None = None) -> None:
@@ -45,6 +47,7 @@ def print_summary(found: Results, asked: Selection, form: str, output: str | Non
         f"{len(held.rows):,} points",
         tables,
         verdict,
+        charts=[in_terminal(scatter(held, asked.chart))] if asked.chart else (),
         notes=_troubles(held) if len(shown) < len(held.rows) else (),
     )
     if form == "parquet":

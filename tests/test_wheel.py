@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,16 @@ def test_sweeps_presets_and_components(installed):
     assert len(json.loads(run(installed, "build", "-m", "model=mha,gqa", "bench=none", "--json"))["points"]) == 2
     assert "63,912,192" in run(installed, "models")
     assert "rmsnorm" in run(installed, "components", "norm")
+
+
+def test_what_a_page_is_made_of_is_in_it(installed):
+    (wheel,) = installed.glob("archlab-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    sources = [
+        path for path in (ROOT / "archlab" / "report" / "html").rglob("*") if path.suffix in (".html", ".css", ".js")
+    ]
+    assert len(sources) > 10
+    assert {str(path.relative_to(ROOT)) for path in sources} <= set(names)
 
 
 def test_it_is_the_wheel_that_ran(installed):

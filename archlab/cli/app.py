@@ -27,6 +27,7 @@ COMMANDS = {
     "bench": "bench",
     "resume": "results",
     "results": "results",
+    "report": "report",
     "compare": "build",
     "components": "catalog",
     "models": "catalog",

@@ -15,6 +15,7 @@ Pareto = Annotated[
     typer.Option("--pareto", help="Only the front of these figures: params,kv,decode. Long lists are folded to it."),
 ]
 GroupBy = Annotated[str | None, typer.Option("--group-by", help="Best and median by an option: attention.")]
+ChartAxes = Annotated[str | None, typer.Option("--chart", help="Draw two figures against each other: params,kv.")]
 Form = Annotated[str, typer.Option("--format", help="table, csv, json, md or parquet.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; without it, print.")]
 All = Annotated[bool, typer.Option("--all", help="Every point, however many.")]
@@ -32,6 +33,7 @@ def results(
     sort: Sort = None,
     pareto: Pareto = None,
     group_by: GroupBy = None,
+    chart: ChartAxes = None,
     everything: All = False,
     form: Form = "table",
     output: Output = None,
@@ -43,14 +45,19 @@ def results(
     archlab results outputs/2026-01-31/12-00-00-000000 --where 'params<200M and kv<=32KiB' --pareto params,kv
 
     archlab results sweep --group-by attention --format md
+
+    archlab results sweep --chart params,kv
     """
+    from archlab.errors import RequestError
     from archlab.report.formats import FORMATS, check_format
     from archlab.results import find, read
     from archlab.summary import Selection, print_summary
 
     form = "json" if as_json else check_format(form, (*FORMATS, "parquet"))
+    if chart is not None and form != "table":
+        raise RequestError(f"--chart draws in the terminal; leave out --chart or --format {form}")
     found = read(find(folders))
-    print_summary(found, Selection(where, sort, pareto, group_by, everything), form, output)
+    print_summary(found, Selection(where, sort, pareto, group_by, everything, chart), form, output)
 
 
 def resume(

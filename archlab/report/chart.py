@@ -1,4 +1,5 @@
-"""Curves in the terminal: one mark a series, ceilings as dashed lines; plain ASCII where the terminal has no more."""
+"""Curves and clouds of points in the terminal: one mark a series, ceilings as dashed lines; plain ASCII where the
+terminal has no more."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ from archlab.units import show_bytes, show_count
 if TYPE_CHECKING:
     from rich.console import Console
 
-HEIGHT = 12
-WIDTH = 72
+HEIGHT, CLOUD_HEIGHT = 12, 18
+WIDTH, CLOUD_WIDTH = 72, 110
 """Columns of a chart with its labels, where the console has as many."""
 MARKS, PLAIN_MARKS = "●■▲◆○□△◇", "ox+*#@%&"
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "white", "bright_black")
+CLOUD_MARKS, PLAIN_CLOUD_MARKS = "·●", ".o"
+CLOUD_COLOURS = ("dim", "bold cyan")
 
 Canvas = list[list[Cell]]
 
@@ -51,42 +54,58 @@ def show_chart(chart: Chart, console: Console) -> None:
     if not points:
         return
     heading(console, chart.title, f"{chart.y} over {chart.x}")
-    show = _writer(chart)
-    y = _axis([*(p[1] for p in points), *chart.ceilings.values()], HEIGHT, chart.log_y)
-    labels = {row: show(y.value(row)) for row in (0, HEIGHT // 2, HEIGHT - 1)}
-    margin = max(map(len, labels.values())) + 1
-    x = _axis([p[0] for p in points], max(16, min(console.width - 2, WIDTH) - margin - 1), chart.log_x)
     plain = console.options.ascii_only
-    for row, cells in enumerate(reversed(_draw(chart, x, y, PLAIN_MARKS if plain else MARKS, plain))):
-        label = labels.get(HEIGHT - 1 - row, "").rjust(margin)
+    marks = _marks(chart, plain)
+    rows, columns = (HEIGHT, WIDTH) if chart.joined else (CLOUD_HEIGHT, CLOUD_WIDTH)
+    y = _axis([*(p[1] for p in points), *chart.ceilings.values()], rows, chart.log_y, chart.joined)
+    show = _writer(chart.unit)
+    labels = {row: show(y.value(row)) for row in (0, rows // 2, rows - 1)}
+    margin = max(map(len, labels.values())) + 1
+    places = max(16, min(console.width - 2, columns) - margin - 1)
+    x = _axis([p[0] for p in points], places, chart.log_x, chart.joined)
+    for row, cells in enumerate(reversed(_draw(chart, x, y, marks, plain))):
+        label = labels.get(rows - 1 - row, "").rjust(margin)
         _print_row(console, Cell(f"{label}{'|' if plain else '│'}", "dim"), *cells)
-    _print_row(console, Cell(_foot(x, margin), "dim"))
-    _legend(chart, console, PLAIN_MARKS if plain else MARKS, show)
+    _print_row(console, Cell(_foot(x, margin, _writer(chart.x_unit) if chart.x_unit else _short), "dim"))
+    _legend(chart, console, marks, show)
 
 
-def _writer(chart: Chart) -> Callable[[float], str]:
-    """How a y value reads."""
-    if chart.unit == "B":
+def _marks(chart: Chart, plain: bool) -> list[Cell]:
+    """The mark of each series; of points that are not joined the last series stands out."""
+    count = len(chart.series)
+    if not chart.joined:
+        marks = PLAIN_CLOUD_MARKS if plain else CLOUD_MARKS
+        return [Cell(*pair) for pair in zip(marks, CLOUD_COLOURS, strict=True)][-count:]
+    marks = PLAIN_MARKS if plain else MARKS
+    return [Cell(marks[index % len(marks)], COLOURS[index % len(COLOURS)]) for index in range(count)]
+
+
+def _writer(unit: str) -> Callable[[float], str]:
+    """How a value of a unit reads."""
+    if unit.split("/")[0] == "B":
         return show_bytes
     return lambda value: show_count(value) if abs(value) >= 1000 else digits(value)
 
 
-def _axis(values: Sequence[float], places: int, log: bool) -> Axis:
-    """An axis over these values; an even one starts at zero, one by logarithm at the least value above it."""
+def _axis(values: Sequence[float], places: int, log: bool, zero: bool) -> Axis:
+    """An axis over these values; one by logarithm starts at the least value above zero.
+
+    An even one starts at zero where `zero` says so, for a curve's height is read, and a cloud's is not.
+    """
     above = [value for value in values if value > 0]
     if log and above:
         return Axis(min(above), max(above), places, True)
-    return Axis(min(0, *values), max(values), places, False)
+    return Axis(min(0, *values) if zero else min(values), max(values), places, False)
 
 
-def _draw(chart: Chart, x: Axis, y: Axis, marks: str, plain: bool) -> Canvas:
+def _draw(chart: Chart, x: Axis, y: Axis, marks: Sequence[Cell], plain: bool) -> Canvas:
     """Rows from the lowest up, of cells from the left."""
     canvas = [[Cell(" ") for _ in range(x.places)] for _ in range(y.places)]
     for ceiling in chart.ceilings.values():
         canvas[y.place(ceiling)] = [Cell("-" if plain else "╌", "dim") for _ in range(x.places)]
-    for index, curve in enumerate(chart.series.values()):
-        mark = Cell(marks[index % len(marks)], COLOURS[index % len(COLOURS)])
-        for column, row in _trace(curve, x, y):
+    for mark, series in zip(marks, chart.series.values(), strict=True):
+        passed = _trace(series, x, y) if chart.joined else [(x.place(px), y.place(py)) for px, py in series]
+        for column, row in passed:
             canvas[row][column] = mark
     return canvas
 
@@ -101,9 +120,9 @@ def _trace(curve: Sequence[tuple[float, float]], x: Axis, y: Axis) -> list[tuple
     return passed
 
 
-def _foot(x: Axis, margin: int) -> str:
+def _foot(x: Axis, margin: int, show: Callable[[float], str]) -> str:
     """The x axis' values: its ends and, where there is room, its middle."""
-    ends = [_short(x.value(place)) for place in (0, x.places // 2, x.places - 1)]
+    ends = [show(x.value(place)) for place in (0, x.places // 2, x.places - 1)]
     room = x.places - sum(map(len, ends))
     if room < 4:
         return " " * (margin + 1) + ends[0] + " " * max(1, x.places - len(ends[0]) - len(ends[2])) + ends[2]
@@ -124,11 +143,8 @@ def _print_row(console: Console, *cells: Cell) -> None:
     console.print(text, soft_wrap=True)
 
 
-def _legend(chart: Chart, console: Console, marks: str, show: Callable[[float], str]) -> None:
-    if len(chart.series) > 1 or chart.ceilings:
-        names = [
-            Cell(f"{marks[index % len(marks)]} {clean(name)}", COLOURS[index % len(COLOURS)])
-            for index, name in enumerate(chart.series)
-        ]
+def _legend(chart: Chart, console: Console, marks: Sequence[Cell], show: Callable[[float], str]) -> None:
+    if len(chart.series) > 1 or chart.ceilings or not chart.joined:
+        names = [Cell(f"{mark.text} {clean(name)}", mark.style) for mark, name in zip(marks, chart.series, strict=True)]
         limits = [Cell(f"-- {clean(name)} {show(value)}", "dim") for name, value in chart.ceilings.items()]
         line(console, *names, *limits, indent=2)

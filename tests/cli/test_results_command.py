@@ -87,6 +87,9 @@ def test_groups(swept):
         (("--sort", "parms"), "did you mean params?"),
         (("--group-by", "atention"), "did you mean attention?"),
         (("--format", "parket"), "did you mean parquet?"),
+        (("--chart", "params,kvv"), "did you mean kv?"),
+        (("--chart", "params"), "two different figures"),
+        (("--chart", "params,kv", "--format", "md"), "leave out --chart"),
     ],
 )
 def test_a_wrong_wish_is_one_message(swept, arguments, says):
@@ -95,6 +98,13 @@ def test_a_wrong_wish_is_one_message(swept, arguments, says):
     assert answer.code == 2
     assert says in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_a_chart_of_two_figures(swept):
+    shell, _ = swept
+    out = shell("results", "out", "--chart", "params,kv", env={"PYTHONIOENCODING": "ascii"}).out
+    assert "kv_bytes_per_token, log, over params" in out  # 128 B to 16 KiB a token
+    assert ". 47 others  o 1 on the front of the two: less params, less kv_bytes_per_token" in out
 
 
 def test_parquet_without_its_extra_names_it(swept):
