@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a process each
+
 SWEEP = ("build", "-m", "model/attention=mha,gqa,mqa", "model.n_layers=2,4", "bench=none", "hydra.sweep.dir=out")
 
 

@@ -249,6 +249,12 @@ def test_a_brush_on_a_parallel_axis_leaves_what_lies_in_it(opened: Opened, swept
     opened.evaluate("Plotly.restyle('parallel-plot', {'dimensions[1].constraintrange': [[-0.2, 1.2]]}, [0])")
     assert sorted(map(int, opened.column("label:n_layers"))) == [2, 2, 2, 3]
     assert "n_layers brushed" in opened.inner_text("#chips")
+    opened.click("#theme")
+    assert opened.inner_text("#shown") == "4 of 14 points"  # colours are no reason to let go of it
+    brush = opened.evaluate("document.getElementById('parallel-plot').data[0].dimensions[1].constraintrange")
+    assert brush == [[-0.2, 1.2]]
+    opened.click("#chips button")
+    assert opened.inner_text("#shown") == "14 of 14 points"
 
 
 def test_what_is_not_ok_stands_with_its_reason(opened: Opened) -> None:

@@ -71,7 +71,9 @@ function parallelTrace(rows, colours) {
     type: "parcoords", line, labelangle: 0, labelside: "top",
     labelfont: { size: 12, color: colours.text }, tickfont: { size: 11, color: colours.muted }, rangefont: { size: 1, color: "rgba(0,0,0,0)" },
     unselected: { line: { color: colours.line, opacity: 0.25 } },
-    dimensions: dimensions.map(({ label, values, range, tickvals, ticktext }) => ({ label: verbatim(clip(label, 20)), values, range, tickvals, ticktext })),
+    dimensions: dimensions.map(({ column, label, values, range, tickvals, ticktext }) => ({
+      ...(state.brush.has(column.id) && { constraintrange: state.brush.get(column.id).ranges }), label: verbatim(clip(label, 20)), values, range, tickvals, ticktext,
+    })),
   };
 }
 
@@ -88,7 +90,7 @@ function brushed() {
     if (!range || !range.length) return;
     const ranges = Array.isArray(range[0]) ? range : [range];
     const { at, column } = dimensions[index];
-    state.brush.set(column.id, (row) => ranges.some(([low, high]) => at(row) >= low && at(row) <= high));
+    state.brush.set(column.id, { ranges, test: (row) => ranges.some(([low, high]) => at(row) >= low && at(row) <= high) });
   });
   refresh("brush");
 }

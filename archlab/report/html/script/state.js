@@ -8,7 +8,7 @@ const state = {
   colour: null, // a column's id
   selected: null,
   filters: new Map(), // column id: text as it was typed
-  brush: new Map(), // column id: a test of a row, for each axis of the parallel plot with a brush on it
+  brush: new Map(), // column id: for an axis of the parallel plot with a brush on it, its ranges and a test of a row
   search: "",
   sort: null, // [column id, 1 or -1]
 };
@@ -42,9 +42,9 @@ const drawers = [];
 const draws = (draw) => drawers.push(draw);
 
 function refresh(cause = "") {
-  if (cause !== "brush" && cause !== "selection") state.brush.clear(); // its axes are drawn anew
+  if (["filter", "axes", "front"].includes(cause)) state.brush.clear(); // its axes are others now
   const rows = filtered();
-  const shown = rows.filter((row) => [...state.brush.values()].every((test) => test(row)));
+  const shown = rows.filter((row) => [...state.brush.values()].every(({ test }) => test(row)));
   const best = front(shown, frontNames(), frontWants());
   kept = { filtered: rows, shown, front: best, isFront: new Set(best) };
   for (const draw of drawers) draw(cause);
