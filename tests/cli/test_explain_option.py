@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from archlab.cli.app import answer as run
+
 PAPER = ("bench=none", "verify=false")
 KV = "  2 x 8 x 2 x 64 x 2 = 4,096\n"
 
@@ -29,18 +31,27 @@ def test_every_figure_of_a_prompt(shell):
     assert "trained.palm  exact\n" in out
 
 
-def test_every_format_explains(shell):
+@pytest.mark.parametrize(
+    "command", [("kv", "gqa"), ("flops", "gqa"), ("compare", "gqa", "gpt2"), ("diff", "gqa", "gpt2")]
+)
+def test_every_format_explains(capsys, command):
     """CSV and Markdown hold the text of the terminal, a row a model and figure; JSON holds all of them anyway."""
-    for command in (("kv", "gqa"), ("flops", "gqa"), ("compare", "gqa", "gpt2"), ("diff", "gqa", "gpt2")):
-        rows = list(csv.DictReader(shell(*command, "--explain", "all", "--format", "csv").out.splitlines()))
-        table = shell(*command, "--explain", "all", "--format", "md").out.splitlines()
-        shown = shell(*command, "--explain", "all").out
-        assert len(rows) == len(table) - 2 > 1
-        for row in rows:
-            assert list(row) == ["model", "figure", "kind", "formula", "worked", "assumptions"]
-            assert f"  {row['worked']}\n" in shown
-            assert row["formula"] in shown
-    [row] = csv.DictReader(shell("kv", "gqa", "--explain", "required", "--format", "csv").out.splitlines())
+
+    def out(form):
+        assert run([*command, "--explain", "all", "--format", form]) == 0
+        return capsys.readouterr().out
+
+    rows, table, shown = list(csv.DictReader(out("csv").splitlines())), out("md").splitlines(), out("table")
+    assert len(rows) == len(table) - 2 > 1
+    for row in rows:
+        assert list(row) == ["model", "figure", "kind", "formula", "worked", "assumptions"]
+        assert f"  {row['worked']}\n" in shown
+        assert row["formula"] in shown
+
+
+def test_one_figure_in_csv(capsys):
+    assert run(["kv", "gqa", "--explain", "required", "--format", "csv"]) == 0
+    [row] = csv.DictReader(capsys.readouterr().out.splitlines())
     assert (row["model"], row["worked"]) == ("gqa", "1 x 1 x (8 x 4,096 x 512 B) = 16,777,216 B")
 
 
