@@ -205,7 +205,7 @@ def _check_group(parsed: Any, has_value: bool) -> None:
     if key.startswith("hydra/") and isinstance(value, list):
         words = value
     for word in words:
-        if not isinstance(word, str | QuotedString | Glob):
+        if not isinstance(word, str | QuotedString | Glob) and (key, word) != ("experiment", None):
             text = _clip(parsed.input_line.partition("=")[2])
             raise ConfigError(key, f"{text} is no name of a choice", value=text, valid=_group_choices(key))
 
