@@ -56,6 +56,7 @@ def test_sweeps_presets_and_components(installed):
     assert "rmsnorm" in run(installed, "components", "norm")
 
 
+@pytest.mark.slow
 def test_what_a_page_is_made_of_is_in_it(installed):
     (wheel,) = installed.glob("archlab-*.whl")
     names = zipfile.ZipFile(wheel).namelist()

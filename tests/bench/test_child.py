@@ -60,6 +60,7 @@ def statuses(measured: child.Measured) -> dict[str, str]:
     return {phase: measured.figures[f"{phase}_tok_s"].status for phase in PHASES}
 
 
+@pytest.mark.slow
 def test_a_point_is_checked_and_timed(config: dict[str, Any]) -> None:
     seen: list[str] = []
     measured = measure(Job(config, PHASES, 120, lambda phase, share: seen.append(phase)))

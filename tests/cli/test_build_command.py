@@ -48,6 +48,7 @@ def test_the_main_job_on_paper(shell):
     assert not ANSI.search(answer.out)
 
 
+@pytest.mark.slow
 def test_what_is_left_is_the_record_and_the_composed_config(shell):
     answer = shell("build", "model=minimind", "model/attention=mha", *PAPER, "--json")
     folder = shell.folder / answer.json["folder"]
@@ -180,6 +181,7 @@ def test_a_users_own_config_folder(shell):
     assert answer.json["composition"]["n_layers"] == 3
 
 
+@pytest.mark.slow
 def test_builds_at_the_same_moment_do_not_clobber_each_other(shell):
     command = [sys.executable, "-m", "archlab", "build", *PAPER]
     running = [subprocess.Popen(command, cwd=shell.folder, stdout=subprocess.DEVNULL) for _ in range(4)]

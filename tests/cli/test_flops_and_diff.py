@@ -10,6 +10,7 @@ import pytest
 COMMANDS = [("flops", "gpt2"), ("diff", "gqa", "mha"), ("diff", "gqa", "model/attention=mqa", "hardware=h200")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_format_has_the_same_numbers(shell, command):
     table, document = shell(*command), shell(*command, "--json").json
@@ -28,6 +29,7 @@ def test_every_format_has_the_same_numbers(shell, command):
                         assert f"{int(value):,}" in markdown
 
 
+@pytest.mark.slow
 def test_diff_of_a_run_folder_and_a_yaml(shell):
     folder = shell("build", "model=gqa", "model.n_layers=4", "bench=none", "verify=false", "--json").json["folder"]
     (shell.folder / "mine.yaml").write_text("defaults: [gqa, _self_]\nname: mine\nn_layers: 2\n")

@@ -17,6 +17,7 @@ def test_one_device_and_one_that_is_not_there(shell):
     assert "did you mean h200" in answer.err
 
 
+@pytest.mark.slow
 def test_build_records_the_device_and_a_sweep_goes_over_them(shell):
     answer = shell("build", "bench=none", "verify=false", "hardware=h100-sxm", "hardware.memory=64GiB", "--json")
     assert answer.json["config"]["hardware"]["memory"] == "64GiB"

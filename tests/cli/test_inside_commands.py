@@ -13,6 +13,7 @@ def test_shapes_of_a_changed_model(shell):
     assert rows["attention keys"]["output"] == "[B, h, n, hd]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -30,6 +31,7 @@ def test_a_wrong_request_is_one_message(shell, words, said):
     assert "Traceback" not in answer.err
 
 
+@pytest.mark.slow
 def test_verify_says_what_it_tried(shell):
     small = ("model.d_model=32", "model.n_layers=1", "model.vocab_size=50", "model.attention.head_dim=8")
     answer = shell("verify", "gqa", *small)

@@ -83,6 +83,7 @@ def test_the_record_of_a_run_has_all_layers(shell, folder):
     assert load(record).layers == spec_of(UNEVEN).layers
 
 
+@pytest.mark.slow
 def test_a_long_pattern_is_text_in_yaml_and_reads_back(folder):
     file = folder / "many.yaml"
     file.write_text(import_preset(folder, file)[0])

@@ -31,6 +31,7 @@ def params(shell):
     return found
 
 
+@pytest.mark.slow
 def test_a_long_sweep_ends_in_its_front_and_a_count_of_the_rest(swept):
     shell, answer = swept
     assert len(params(shell)) == 48

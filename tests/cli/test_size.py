@@ -27,6 +27,7 @@ def test_the_answer_its_neighbour_and_the_model_as_it_was(shell):
     assert answer.json["tables"]["sizes"]["columns"]["params"]["how"].startswith("every parameter once")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "size", "value"),
     [
@@ -193,6 +194,7 @@ def test_a_timed_build_times_the_size_that_was_found(shell):
     assert figures["prefill_tok_s"]["value"] > 0
 
 
+@pytest.mark.slow
 def test_a_point_that_cannot_meet_the_budget_is_invalid_and_says_how_near_it_came(shell):
     answer = shell("build", "-m", "model/attention=mha,mqa", "budget.params=24M", *PAPER, "--json")
     assert answer.code == 1
@@ -229,6 +231,7 @@ def test_wrong_budgets_in_build(shell, words, said):
     assert shell.left() == []
 
 
+@pytest.mark.slow
 def test_compare_and_the_paper_commands_take_the_same_keys(shell):
     compared = shell("compare", "gqa", "gqa", "model/ffn=gelu", "budget.base=gqa", "budget.multiple=8", "--json")
     totals = [point["figures"]["params"]["value"] for point in compared.json["points"]]
@@ -247,6 +250,7 @@ def test_a_budget_of_ones_own_by_its_name(shell):
     assert json.loads(answer.out)["figures"]["solved_n_layers"]["value"] == 8
 
 
+@pytest.mark.slow
 def test_a_base_is_composed_where_presets_are_not_ready_inside_a_run(shell):
     code = (
         "import archlab.presets as p; p._all_ready = lambda: {'models': {}, 'summaries': []}\n"

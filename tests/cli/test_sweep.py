@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 PAPER = ("bench=none", "verify=false")
 
 
@@ -46,6 +48,7 @@ def test_a_bad_point_shows_in_the_table(shell):
     assert "Traceback" not in answer.err
 
 
+@pytest.mark.slow
 def test_values_are_checked_against_the_choice_of_their_own_point(shell):
     answer = shell("build", "-m", "model=mha,gqa", "model.n_layers=2,4", *PAPER, "--json")
     assert answer.code == 0, answer.err
@@ -72,6 +75,7 @@ def test_flags_on_both_sides_of_the_overrides(shell):
     assert len(answer.json["points"]) == 2
 
 
+@pytest.mark.slow
 def test_choices_of_patterns_and_lists(shell):
     layers = "model.layers=[{attention:{n_kv_heads:1},repeat:3},{position:{choice:none}}]"
     answer = shell("build", "-m", layers, "model.n_layers=4,8", *PAPER, "--json")
