@@ -28,6 +28,14 @@ def records(folder):
     return found
 
 
+def installed(plugin):
+    """Whether a launcher is there; without any, not even the package of plugins is."""
+    try:
+        return importlib.util.find_spec(f"hydra_plugins.hydra_{plugin}_launcher") is not None
+    except ModuleNotFoundError:
+        return False
+
+
 @pytest.fixture(scope="module")
 def of_one_process(tmp_path_factory, shell_in):
     """The records of Hydra's own basic launcher."""
@@ -41,7 +49,7 @@ def cluster(request, tmp_path_factory):
     """A kind of cluster that runs: its name, the overrides that it needs here and the variables to reach it."""
     name = request.param
     plugin = PLUGINS.get(name)
-    if plugin and importlib.util.find_spec(f"hydra_plugins.hydra_{plugin}_launcher") is None:
+    if plugin and not installed(plugin):
         extra = plugin.replace("submitit", "slurm")
         pytest.skip(f"the extra of {name} is not installed: pip install 'archlab[{extra}]'")
     if name == "slurm":
@@ -81,7 +89,7 @@ def timed(shell, name, needs, env):
 
 @pytest.mark.parametrize("name", ["joblib", "submitit_local"])
 def test_a_sweep_goes_on_with_the_cluster_that_it_began_with(shell, name):
-    if importlib.util.find_spec(f"hydra_plugins.hydra_{PLUGINS[name]}_launcher") is None:
+    if not installed(PLUGINS[name]):
         pytest.skip(f"the launcher of {name} is not installed")
     sweep = ("seed=1,2,3", "bench=none", "hydra.sweep.dir=out")
     assert shell("build", "-m", f"cluster={name}", *sweep).code == 0
