@@ -95,21 +95,31 @@ class Request(Frozen):
             one.excess(figures.get(one.figure))
 
 
-def read_request(config: Mapping[str, Any], typed: Collection[str] = ()) -> Request:
-    """Read a composed config. typed: dotted keys that the user set. Raises ConfigError."""
-    _check_groups(config)
-    groups = {group: read_plain(options, config.get(group), group) for group, options in GROUPS.items()}
-    budget = groups.pop("budget")
-    own = {key: value for key, value in config.items() if key not in (*GROUPS, "model", "hardware", "hydra")}
-    asked = {**groups, "run": read_plain(RunOptions, own, ""), "hardware": _hardware(config.get("hardware"))}
+def read_request(
+    config: Mapping[str, Any], typed: Collection[str] = (), settings: Mapping[str, Any] | None = None
+) -> Request:
+    """Read a composed config. typed: dotted keys that the user set. Raises ConfigError.
+
+    settings: what `read_settings` made of a config that differs in the model alone.
+    """
+    asked = dict(read_settings(config) if settings is None else settings)
+    budget = asked.pop("budget")
     on_model, on_budget = _by_group(frozenset(typed))
     if not budget.is_set:
         _refuse_idle(on_budget)
         resolved = resolve(config["model"], on_model)
         return Request(spec=resolved.spec, dropped=resolved.notes, config=config, budget=None, **asked)
-    found = solve(config["model"], on_model, budget, groups["workload"])
+    found = solve(config["model"], on_model, budget, asked["workload"])
     resolved, config = found.answer.resolved, {**config, "model": found.answer.model}
     return Request(spec=resolved.spec, dropped=resolved.notes, config=config, budget=found, **asked)
+
+
+def read_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """All that a config asks for beside the model, by the names of a Request. Raises ConfigError."""
+    _check_groups(config)
+    groups = {group: read_plain(options, config.get(group), group) for group, options in GROUPS.items()}
+    own = {key: value for key, value in config.items() if key not in (*GROUPS, "model", "hardware", "hydra")}
+    return {**groups, "run": read_plain(RunOptions, own, ""), "hardware": _hardware(config.get("hardware"))}
 
 
 def _check_groups(config: Mapping[str, Any]) -> None:

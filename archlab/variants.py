@@ -18,7 +18,7 @@ from archlab.frozen import Frozen
 from archlab.options import BLOCK
 from archlab.overrides import check_key
 from archlab.registry import AXES, choice
-from archlab.request import Request, read_request
+from archlab.request import Request, read_request, read_settings
 
 Choices = Mapping[str, Any]
 """Overrides by key: `model/ffn` names a choice, `model.ffn.d_ff` holds a value."""
@@ -55,7 +55,9 @@ def sweep(source: str | Path, choices: Mapping[str, Iterable[Any]]) -> Iterator[
     config = base_config(source)
     values = [(key, _checked(key, choices[key])) for key in sorted(choices, key=_is_value)]
     typed = frozenset(filter(_is_value, choices))
-    return (_point(made, chosen, typed) for chosen, made in _combined(config, values, {}))
+    model_alone = all(key.startswith(("model.", "model/")) for key in choices)
+    settings = read_settings(config) if model_alone else None
+    return (_point(made, chosen, typed, settings) for chosen, made in _combined(config, values, {}))
 
 
 def _combined(
@@ -93,9 +95,11 @@ def _checked(key: str, values: Iterable[Any]) -> list[Any]:
     return values
 
 
-def _point(config: Mapping[str, Any], choices: Choices, typed: frozenset[str]) -> Point:
+def _point(
+    config: Mapping[str, Any], choices: Choices, typed: frozenset[str], settings: Mapping[str, Any] | None
+) -> Point:
     try:
-        return Point(choices, read_request(config, typed), None)
+        return Point(choices, read_request(config, typed, settings), None)
     except RequestError as error:
         return Point(choices, None, error)
 
