@@ -8,7 +8,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
-from archlab.components.thin import ThinProduct, Way, ways
+from archlab.components.thin import ThinProduct, Way, rows_first, ways
 
 MOST_ROWS = 32
 """Rows above which a product is bound by arithmetic, and all ways are one."""
@@ -40,7 +40,9 @@ def tune(decoder: nn.Module, tied: Tensor, rows: int) -> dict[str, str]:
     for (shape, dtype), held in kinds.items():
         name, way = _quickest([weight for _, weight in held[:TRIED]], rows)
         for module, _ in held:
-            module.quickest[rows] = way
+            module.quickest.pop(rows, None)  # what torch does by itself needs no way around it
+            if way is not rows_first:
+                module.quickest[rows] = way
         found[f"{list(shape)} {str(dtype).removeprefix('torch.')}"] = name
     return found
 
