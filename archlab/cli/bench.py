@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Explain, Format, Json
-from archlab.cli.paper import listed, print_answer
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, listed, print_answer
 from archlab.document import Document
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, Overrides
-from archlab.cli.paper import Batch, Context, Dtype, given, print_answer, tokens
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, Overrides, given, print_answer, tokens
+from archlab.cli.paper import Batch, Context, Dtype
 from archlab.document import Document
 
 WeightsDtype = Annotated[

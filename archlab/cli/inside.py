@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from archlab.cli.options import OPEN, Debug, Format, Json, Model, Overrides
+from archlab.cli.options import OPEN, Debug, Format, Json, Model, Overrides, print_answer
 from archlab.document import Document
 
 
@@ -32,7 +32,6 @@ def shapes(
 
     archlab shapes minimind model/attention=mha --batch 1 --context 2k
     """
-    from archlab.cli.paper import print_answer
 
     def answer() -> Document:
         from archlab.compose import request
@@ -52,7 +51,6 @@ def verify(
 
     archlab verify qwen3-0.6b model/position=alibi
     """
-    from archlab.cli.paper import print_answer
     from archlab.compose import request
 
     made: list[Document] = []

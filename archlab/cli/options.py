@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from archlab import completion
 from archlab.errors import RequestError
 from archlab.record import json_line
+
+if TYPE_CHECKING:
+    from archlab.document import Document
+
+T = TypeVar("T")
 
 OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help", "-h"]}
 """Settings of a command whose overrides and Hydra flags stand anywhere on the line."""
@@ -34,6 +40,33 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(help="What to change first.", autocompletion=completion.complete_override),
 ]
+
+
+def print_answer(answer: Callable[[], Document], form: str, as_json: bool, explain: str | None) -> None:
+    """Print the document that a command makes; a wrong format is refused before it is made."""
+    from archlab.report.console import console
+    from archlab.report.document import print_document
+    from archlab.report.formats import check_format
+
+    check_format(form)
+    print_document(answer(), "json" if as_json else form, console(), explain)
+
+
+def tokens(text: str | None) -> int | None:
+    """`8k` as 8,192; None stays."""
+    from archlab.units import read_tokens
+
+    return None if text is None else read_tokens(text, "context")
+
+
+def listed(text: str | None, read: Callable[[str], T]) -> list[T] | None:
+    """What stands between commas, each read; None stays."""
+    return None if text is None else [read(item) for item in text.split(",")]
+
+
+def given(**settings: Any) -> dict[str, Any]:
+    """The workload settings that an option in short gave."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def print_json(document: Any) -> None:

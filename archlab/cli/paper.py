@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, Overrides
+from archlab.cli.options import (
+    OPEN,
+    Debug,
+    Explain,
+    Format,
+    Json,
+    Model,
+    Overrides,
+    given,
+    listed,
+    print_answer,
+    tokens,
+)
 from archlab.document import Document
 
 Context = Annotated[str | None, typer.Option("--context", help="Tokens of each sequence: 4096, 8k.")]
 Contexts = Annotated[str | None, typer.Option("--context", help="Tokens of each sequence: 2k,8k,128k.")]
 Batch = Annotated[int | None, typer.Option("--batch", help="Sequences at once.")]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="Of the weights: bf16, fp16, fp32, fp64.")]
-
-T = TypeVar("T")
 
 
 def register(app: typer.Typer) -> None:
@@ -27,36 +36,9 @@ def register(app: typer.Typer) -> None:
     app.command(context_settings=OPEN)(diff)
 
 
-def print_answer(answer: Callable[[], Document], form: str, as_json: bool, explain: str | None) -> None:
-    """Print the document that a command makes; a wrong format is refused before it is made."""
-    from archlab.report.console import console
-    from archlab.report.document import print_document
-    from archlab.report.formats import check_format
-
-    check_format(form)
-    print_document(answer(), "json" if as_json else form, console(), explain)
-
-
-def tokens(text: str | None) -> int | None:
-    """`8k` as 8,192; None stays."""
-    from archlab.units import read_tokens
-
-    return None if text is None else read_tokens(text, "context")
-
-
-def listed(text: str | None, read: Callable[[str], T]) -> list[T] | None:
-    """What stands between commas, each read; None stays."""
-    return None if text is None else [read(item) for item in text.split(",")]
-
-
 def typed(key: str, overrides: list[str] | None) -> bool:
     """Whether an override sets this key."""
     return any(word.partition("=")[0].lstrip("+") == key for word in overrides or [])
-
-
-def given(**settings: Any) -> dict[str, Any]:
-    """The workload settings that an option in short gave."""
-    return {name: value for name, value in settings.items() if value is not None}
 
 
 def flops(

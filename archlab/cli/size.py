@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model
-from archlab.cli.paper import Context, given, print_answer, tokens
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, given, print_answer, tokens
+from archlab.cli.paper import Context
 from archlab.document import Document
 
 
