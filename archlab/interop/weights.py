@@ -144,10 +144,11 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _list(names: list[str]) -> str:
-    """All names; where there are many, those that differ in numbers only are counted together."""
+    """All; where there are many, names that differ in numbers only are counted together, what is said of them whole."""
     if len(names) <= SHOWN:
         return ", ".join(names)
-    kinds = Counter(re.sub(r"\d+", "*", name) for name in names)
+    told = (line.partition(" ") for line in names)
+    kinds = Counter(re.sub(r"\d+", "*", name) + space + said for name, space, said in told)
     shown = [kind if count == 1 else f"{kind} ({count})" for kind, count in kinds.items()]
     return ", ".join(shown[:SHOWN]) + (f" and {len(shown) - SHOWN} more kinds" if len(shown) > SHOWN else "")
 

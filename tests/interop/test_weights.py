@@ -219,3 +219,12 @@ def test_a_path_with_nothing_to_load(tmp_path: Path) -> None:
     for name in ("a.safetensors", "b.safetensors"):
         shutil.copy(LLAMA / "model.safetensors", tmp_path / name)
     assert "2 safetensors files and no model.safetensors.index.json" in refusal(LLAMA, tmp_path)
+
+
+def test_of_many_tensors_of_another_shape_the_shapes_are_told(tmp_path: Path) -> None:
+    small = ("model.d_model=32", "model.vocab_size=50", "model.attention.head_dim=8", "model.ffn.d_ff=24")
+    made = archlab.build(archlab.load("gqa", *small))
+    save_weights(made, tmp_path / "model.safetensors")
+    wider = archlab.build(archlab.load("gqa", *small, "model.d_model=40"), device="meta")
+    with pytest.raises(RequestError, match=r"layers\.\*\.\S+ \[\d+, 32\], not \[\d+, 40\] \(8\)"):
+        load_weights(wider, tmp_path / "model.safetensors")
