@@ -70,7 +70,8 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
         return answer() == "go"
 
     request = read_request(job["config"], job["typed"])
-    import_torch(*(["torch._dynamo"] if "train" in job["phases"] else []))  # an optimizer's first use imports it
+    recomputes = request.workload.recompute != "none"
+    import_torch(*(["torch._dynamo"] if recomputes else []))  # a checkpoint's first use imports it
     if job["check"]:
         tell(notes=check_weights(request))
         tell(checks=self_check(request))

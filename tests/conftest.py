@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import os
 
-import pytest
 from hypothesis import settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Of torch, here and in the processes that tests start: models this small lose time to a second thread, and threads
+that wait for each other stand still while tests beside them have the cores."""
 
 settings.register_profile("archlab", deadline=None, print_blob=True)
 settings.load_profile("archlab")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """Models this small lose time to a second thread. Sessions without torch are not made to import it."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)

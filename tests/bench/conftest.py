@@ -87,15 +87,6 @@ def quick_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny models are faster without waiting for a second thread, above all on a busy machine."""
-    found = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(found)
-
-
 @pytest.fixture(scope="session")
 def spec() -> DecoderSpec:
     return make_spec()

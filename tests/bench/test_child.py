@@ -169,3 +169,20 @@ def test_no_child_outlives_its_parent(config: dict[str, Any], how: signal.Signal
 def _alive(pid: int) -> bool:
     status = Path(f"/proc/{pid}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_no_phase_imports_a_compiler() -> None:
+    """torch's optimizers and its newer profiler do, unasked: 1 to 2 s each."""
+    timed = """
+import sys
+import archlab
+from archlab.bench.run import run
+from archlab.workload import BenchOptions, Workload
+
+spec = archlab.load("gqa", "model.n_layers=1", "model.d_model=32", "model.vocab_size=64")
+figures, _ = run(spec, Workload(prompt=4, new=2), BenchOptions(seconds=0.01, min_repeats=1), "cpu")
+print([figures[f"{phase}_tok_s"].status for phase in ("prefill", "decode", "train")])
+print(sorted({"torch._dynamo", "torch._inductor"} & set(sys.modules)))
+"""
+    told = subprocess.run([sys.executable, "-c", timed], capture_output=True, text=True, check=True)
+    assert told.stdout == "['ok', 'ok', 'ok']\n[]\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from archlab.bench.fractions import work_of
-from archlab.bench.phases import PHASES
+from archlab.bench.phases import LEARNING_RATE, PHASES, FusedAdamW
 from archlab.cost.kv import kv_cache
 from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
@@ -96,3 +97,17 @@ def test_a_training_step_moves_every_weight(
         assert all(grad is not None and grad.isfinite().all() for grad in grads.values())
     assert all(parameter.isfinite().all() for parameter in decoder.parameters())
     assert timed.cache_bytes is None
+
+
+def test_the_optimizer_is_torchs_own(decoder: Decoder, workload: Workload) -> None:
+    theirs = copy.deepcopy(decoder)
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=LEARNING_RATE, fused=True)
+    ours = FusedAdamW(list(decoder.parameters()))
+    for step in range(3):
+        torch.manual_seed(step)
+        for mine, other in zip(decoder.parameters(), theirs.parameters(), strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        ours.step()
+        optimizer.step()
+    assert all(torch.equal(mine, other) for mine, other in zip(decoder.parameters(), theirs.parameters(), strict=True))
