@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from archlab.bench.clock import Call, Timer, stopwatch
 from archlab.bench.device import Cpu
