@@ -216,6 +216,19 @@ class Verbatim(str):
         return written
 
 
+class Settled(dict[str, Any]):
+    """A block of a config that nobody changes any more, so that it is written down once."""
+
+    @functools.cached_property
+    def verbatim(self) -> Verbatim:
+        return Verbatim(self)
+
+
+def verbatim(block: Mapping[str, Any]) -> Verbatim:
+    """A block by how it is written."""
+    return block.verbatim if isinstance(block, Settled) else Verbatim(block)
+
+
 NOTHING = Verbatim({})
 BLOCK = (dict, Mapping)
 """A block of a config, for isinstance: an abstract class alone takes three times as long to ask for."""

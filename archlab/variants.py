@@ -15,7 +15,7 @@ from archlab.decoder.resolve import merge
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, RequestError, nearest
 from archlab.frozen import Frozen
-from archlab.options import BLOCK
+from archlab.options import BLOCK, Settled
 from archlab.overrides import check_key
 from archlab.registry import AXES, choice
 from archlab.request import Request, read_request, read_settings
@@ -52,7 +52,7 @@ def sweep(source: str | Path, choices: Mapping[str, Iterable[Any]]) -> Iterator[
     nothing in them is interpolated. A key or a choice that there is not is raised at once, before the first point:
     ConfigError, or RequestError for the source.
     """
-    config = base_config(source)
+    config = _settled(base_config(source))
     values = [(key, _checked(key, choices[key])) for key in sorted(choices, key=_is_value)]
     typed = frozenset(filter(_is_value, choices))
     model_alone = all(key.startswith(("model.", "model/")) for key in choices)
@@ -71,6 +71,12 @@ def _combined(
     path = tuple(key.split(".")) if _is_value(key) else (*key.split("/"), "choice")
     for value in given:
         yield from _combined(_put(config, path, value), rest, {**chosen, key: value})
+
+
+def _settled(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config whose model is of settled blocks, for all combinations write down what they have in common."""
+    model = {name: Settled(held) if isinstance(held, BLOCK) else held for name, held in config["model"].items()}
+    return {**config, "model": model}
 
 
 def _checked(key: str, values: Iterable[Any]) -> list[Any]:
@@ -109,7 +115,7 @@ def _is_value(key: str) -> bool:
     return "/" not in key
 
 
-def _put(block: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def _put(block: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Settled:
     """The block with a value at the path, a block merged with what is there; what is not on the path is shared."""
     name, below = path[0], path[1:]
     held = block.get(name)
@@ -117,4 +123,6 @@ def _put(block: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[st
         value = _put(held if isinstance(held, BLOCK) else {}, below, value)
     elif isinstance(value, BLOCK) and isinstance(held, BLOCK):
         value = merge(held, value)
-    return {**block, name: value}
+    made = Settled(block)
+    made[name] = value
+    return made

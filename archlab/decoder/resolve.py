@@ -18,7 +18,7 @@ from archlab.decoder.pattern import LAYER_AXES, REMEMBERED, Blocks, Entry, Typed
 from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
 from archlab.errors import ConfigError, nearest, unknown_key
 from archlab.frozen import Frozen
-from archlab.options import BLOCK, Option, Verbatim, option, options_of, read_options
+from archlab.options import BLOCK, Option, Verbatim, option, options_of, read_options, verbatim
 from archlab.registry import AXES, Choice, choice, choices, part_choices
 
 
@@ -273,7 +273,7 @@ def _split(model: Mapping[str, Any]) -> tuple[Blocks, dict[str, Any]]:
         block = model.get(axis)
         if not isinstance(block, BLOCK):
             raise _no_block(axis, block)
-        blocks[axis] = Verbatim(block)
+        blocks[axis] = verbatim(block)
     return blocks, {key: value for key, value in model.items() if key not in AXES and key != "layers"}
 
 
