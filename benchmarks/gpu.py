@@ -1,0 +1,147 @@
+"""How near archlab comes to what a GPU can do, and what each attention costs there as the context grows.
+
+    python benchmarks/gpu.py [--only NAME ...] [--small]
+
+Every experiment is one `archlab bench` with ceilings measured in the same run. Writes benchmarks/results/gpu.json after
+each, so that one that fails loses no other; exit code 1 where a goal was missed. --small runs all of it with a small
+model on whatever device is there, to see that it runs, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results" / "gpu.json"
+LARGE, BILLION, SMALL = "llama-3-8b", "llama-3.2-1b", "gqa"
+CONTEXTS = ("1k", "4k", "16k", "64k", "128k")
+CLOCK = ("--dtype", "bf16", "--compile", "--json", "bench.seconds=5")
+COLUMNS = ("batch", "context", "tok_s", "time", "mfu", "mbu", "of_copy", "kv_allocated", "peak")
+SMALL_CLOCK = ("--json", "bench.seconds=0.3", "bench.min_repeats=1")
+
+
+class Experiment(NamedTuple):
+    """One run of the clock. goal: the figure of its rows that is to reach so many per cent, None where none is set."""
+
+    about: str
+    model: str
+    options: tuple[str, ...]
+    goal: tuple[str, float] | None = None
+
+
+def attention_at(choice: str) -> Experiment:
+    """Decoding at contexts up to 128k with one choice of attention in the large model's shape."""
+    options = (f"model/attention={choice}", "--phases", "decode", "--context", ",".join(CONTEXTS))
+    return Experiment(f"{choice} as the context grows", LARGE, options)
+
+
+EXPERIMENTS = {
+    "decode-1": Experiment(
+        "one sequence: share of the copy bandwidth", LARGE, ("--phases", "decode", "--context", "1k"), ("of_copy", 85)
+    ),
+    "decode-64": Experiment(
+        "64 sequences: share of the copy bandwidth",
+        LARGE,
+        ("--phases", "decode", "--context", "1k", "--batch", "64"),
+        ("of_copy", 60),
+    ),
+    "prefill": Experiment(
+        "4 prompts of 2,048 tokens: share of the matmul rate",
+        LARGE,
+        ("--phases", "prefill", "--context", "2k", "--batch", "4"),
+        ("mfu", 75),
+    ),
+    "train": Experiment(
+        "a step on 8 x 2,048 tokens: share of the matmul rate",
+        BILLION,
+        ("--phases", "train", "--context", "2k", "--batch", "8"),
+        ("mfu", 55),
+    ),
+    **{f"attention-{choice}": attention_at(choice) for choice in ("mha", "gqa", "mqa", "mla")},
+}
+
+
+def bench(experiment: Experiment, small: bool) -> dict[str, Any]:
+    """The document of one run of `archlab bench`, or what it said on its way out."""
+    model, options = (
+        (SMALL, tuple(map(_shrunk, experiment.options))) if small else (experiment.model, experiment.options)
+    )
+    command = [sys.executable, "-m", "archlab", "bench", model, *options, *(SMALL_CLOCK if small else CLOCK)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    document = json.loads(ended.stdout) if ended.stdout else {"error": f"exit code {ended.returncode}"}
+    return {"command": " ".join(["archlab", *command[3:]]), **document}
+
+
+def _shrunk(option: str) -> str:
+    """A context that a small model on a slow device goes through in a moment."""
+    return {"2k": "128", "1k": "64", ",".join(CONTEXTS): "64,128", "64": "8"}.get(option, option)
+
+
+def rows_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a point: its speed, its memory, and its shares of the ceilings of this device."""
+    if "tables" not in document:
+        return []
+    tables = {name: table["rows"] for name, table in document["tables"].items()}
+    parts = zip(*(tables[name] for name in ("throughput", "roofline", "ceilings", "memory")), strict=True)
+    rows = [{key: value for part in point for key, value in part.items()} for point in parts]
+    for row in rows:
+        mbu, read, copy = row.get("mbu"), row.get("read"), row.get("copy")
+        row["of_copy"] = mbu * read / copy if mbu and read and copy else None
+    return rows
+
+
+def missed(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether some row is short of the goal, or is not there."""
+    if experiment.goal is None:
+        return not rows
+    figure, share = experiment.goal
+    return not rows or any((row.get(figure) or 0) < share for row in rows)
+
+
+def table(name: str, experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> Table:
+    goal = f"; goal: {experiment.goal[0]} >= {experiment.goal[1]} %" if experiment.goal else ""
+    shown = Table(title=f"{name}: {experiment.about}{goal}", title_justify="left", box=SIMPLE)
+    columns = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
+    for column in columns:
+        shown.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        shown.add_row(*(_text(row.get(column)) for column in columns))
+    return shown
+
+
+def _text(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def main() -> None:
+    """Run the experiments and write what they found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
+    parser.add_argument("--small", action="store_true", help="a small model, nothing is written")
+    asked, console = parser.parse_args(), Console(width=120)
+    results: dict[str, Any] = {}
+    for name in asked.only:
+        experiment = EXPERIMENTS[name]
+        document = bench(experiment, asked.small)
+        rows = rows_of(document)
+        results[name] = {"about": experiment.about, "goal": experiment.goal, "rows": rows, "document": document}
+        console.print(table(name, experiment, rows) if rows else f"{name}: {document.get('error')}")
+        if not asked.small:
+            RESULTS.parent.mkdir(exist_ok=True)
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    short = [name for name in asked.only if missed(EXPERIMENTS[name], results[name]["rows"])]
+    if short and not asked.small:
+        sys.exit(f"short of their goals: {', '.join(short)}")
+
+
+if __name__ == "__main__":
+    main()
