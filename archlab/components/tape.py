@@ -65,10 +65,18 @@ class Tape:
 
     width: bytes an element of the model's dtype; wide: of statistics, softmax and loss, float32 or wider. recompute:
     one of `RECOMPUTE`. made: bytes of all tensors on the way, kept or not. shared: the latest keys and values, which a
-    layer after it may read in place of its own; empty where there are none.
+    layer after it may read in place of its own; empty where there are none. trained: whether gradients are asked for.
     """
 
-    def __init__(self, batch: int, length: int, dtype: str, device: str = "cpu", recompute: str = "none") -> None:
+    def __init__(
+        self,
+        batch: int,
+        length: int,
+        dtype: str,
+        device: str = "cpu",
+        recompute: str = "none",
+        trained: bool = True,
+    ) -> None:
         for name, value, valid in (("device", device, DEVICES), ("recompute", recompute, RECOMPUTE)):
             if value not in valid:
                 raise ConfigError(
@@ -77,7 +85,7 @@ class Tape:
         self.batch, self.length, self.tokens = batch, length, batch * length
         self.width = dtype_bytes(dtype)
         self.wide = max(self.width, 4)
-        self.cuda, self.recompute = device == "cuda", recompute
+        self.cuda, self.recompute, self.trained = device == "cuda", recompute, trained
         self.kept: dict[Buffer, str] = {}
         self.made = 0
         self.shared: list[Activation] = []

@@ -69,20 +69,22 @@ def entry_tape(spec: DecoderSpec, training: Training) -> Tape:
     if spec.block.embedding_norm:
         x = spec.norm.on_tape(tape, x)
     tape.dropout(x, spec.dropout.embedding)
-    for layer in masked([layer for layer, _ in spec.layer_kinds], training.length):
-        mask = layer.position.mask_on_tape(tape)
+    for layers in masked([layer for layer, _ in spec.layer_kinds], training.length):
+        mask = layers[0].position.mask_on_tape(tape)
         if training.recompute != "none":
             tape.keep("held", mask)
+        elif any(layer.attention.keeps_bias(tape, layer.dropout, layer.position) for layer in layers):
+            tape.keep("masks", mask)
     return tape
 
 
-def masked(layers: Sequence[LayerSpec], length: int) -> list[LayerSpec]:
-    """A layer for each mask that a pass makes: one for all that see as far, and have the same bias if any."""
-    found: dict[Any, LayerSpec] = {}
+def masked(layers: Sequence[LayerSpec], length: int) -> list[list[LayerSpec]]:
+    """The layers of each mask that a pass makes: those that see as far, and have the same bias if any."""
+    found: dict[Any, list[LayerSpec]] = {}
     for layer in layers:
         biased, locality = layer.position.biases, layer.attention.locality
         if biased or locality.kept(length) < length:
-            found[layer.position if biased else None, locality] = layer
+            found.setdefault((layer.position if biased else None, locality), []).append(layer)
     return list(found.values())
 
 

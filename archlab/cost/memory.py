@@ -87,7 +87,8 @@ class Inference(Frozen):
 
     def tape(self) -> Tape:
         storage = weight_storage(self.weights)
-        return Tape(self.batch, self.prompt, storage.name if storage.plain else "bf16", self.device)
+        dtype = storage.name if storage.plain else "bf16"
+        return Tape(self.batch, self.prompt, dtype, self.device, trained=False)
 
 
 def inference_memory(spec: DecoderSpec, inference: Inference, split: Split = ONE_DEVICE) -> Memory:

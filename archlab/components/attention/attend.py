@@ -67,10 +67,10 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dr
     batch, heads, queries, width = q.shape
     grouped = heads != k.shape[1]
     if mask is not None and mask.dtype != torch.bool:
-        mask = mask.to(q.dtype)
+        mask = mask.to(q.dtype)[None]  # without a batch of its own, torch attends on the explicit way
     if grouped and queries == 1:  # a group is a batch of queries to one KV head: no key is read twice
         q, grouped = q.reshape(batch, k.shape[1], -1, width), False
-        mask = mask.reshape(k.shape[1], -1, mask.shape[-1]) if mask is not None and mask.dim() == 3 else mask
+        mask = mask.reshape(1, k.shape[1], -1, mask.shape[-1]) if mask is not None and mask.dim() == 4 else mask
     y = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale=scale, enable_gqa=grouped)
     return y.reshape(batch, heads, queries, v.shape[-1])
 

@@ -107,10 +107,22 @@ class Attention(Spec):
 
     def on_tape(self, tape: Tape, x: Activation, dropout: Dropout, position: Position) -> Activation:
         """The output for x, of a pass over all tokens of the sequences."""
-        masked = self.locality.kept(tape.length) < tape.length
-        turned = position.rotary_dim(self.rotary_width)
-        y = self.attended(tape, x, kept.Pass(dropout.attention, turned, masked, position.biases))
+        y = self.attended(tape, x, self._pass(tape, dropout, position))
         return tape.dropout(tape.linear(y, self.d_model, stream=True), dropout.residual)
+
+    def keeps_bias(self, tape: Tape, dropout: Dropout, position: Position) -> bool:
+        """Whether the pass keeps the mask that the position adds to the scores of all layers."""
+        return position.biases and kept.keeps_bias(self.core, tape, self._pass(tape, dropout, position))
+
+    def _pass(self, tape: Tape, dropout: Dropout, position: Position) -> kept.Pass:
+        masked = self.locality.kept(tape.length) < tape.length
+        turned, learned = position.rotary_dim(self.rotary_width), position.biases and bool(position.params())
+        return kept.Pass(dropout.attention, turned, masked, position.biases, learned)
+
+    @property
+    def core(self) -> kept.Core:
+        """What softmax(q k^T) v is given."""
+        raise self.unsaid("core")
 
     def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
         """What the output projection reads."""

@@ -16,13 +16,14 @@ class Pass(Frozen):
     """What one layer is told of a pass over all its tokens, and the rate at which weights are dropped.
 
     turned: features of a head that are rotated. masked: a window or chunk ends before the pass does. biased: the
-    position adds to the scores.
+    position adds to the scores; learned: numbers that are trained.
     """
 
     dropped: float
     turned: int
     masked: bool
     biased: bool
+    learned: bool
 
 
 class Core(Frozen):
@@ -44,9 +45,7 @@ def grouped(spec: GroupedAttention, tape: Tape, x: Activation, step: Pass) -> Ac
     """What the output projection of a GroupedAttention reads."""
     q, *own = _heads(spec, tape, x, step)
     k, v = tape.shared = own or tape.shared or [tape.new(spec.kv_width), tape.new(spec.kv_width)]
-    explicit, width = spec.backend_used == "math", spec.head_dim
-    core = Core(spec.n_heads, spec.n_kv_heads, width, width, explicit, spec.logit_cap is not None, spec.sinks)
-    return attend(core, tape, q, k, v, step)
+    return attend(spec.core, tape, q, k, v, step)
 
 
 def _heads(spec: GroupedAttention, tape: Tape, x: Activation, step: Pass) -> list[Activation]:
@@ -100,18 +99,19 @@ def latent(spec: LatentAttention, tape: Tape, x: Activation, step: Pass) -> Acti
         joined, q = _turned(tape, joined, step.turned), _turned(tape, q, spec.n_heads * step.turned)
     up = tape.linear(joined, spec.n_heads * (spec.nope_dim + spec.v_dim))
     k, v = tape.new(spec.q_width), up.view(spec.n_heads * spec.v_dim)
-    core = Core(spec.n_heads, spec.n_heads, spec.qk_dim, spec.v_dim, spec.backend_used == "math")
-    return attend(core, tape, q, k, v, step)
+    return attend(spec.core, tape, q, k, v, step)
 
 
 def attend(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation, step: Pass) -> Activation:
     """softmax(q k^T) v, the heads side by side as the output projection reads them."""
     if tape.recompute == "selective":
         tape.keep("attention", q, k, v)
-    elif _is_fused(core, tape, step):
+    elif is_fused(core, tape, step):
         y = tape.new(core.heads * core.v)
         tape.keep("attention", q, k, v, y, tape.new(core.heads, tape.wide))
-        if step.masked:  # the bools as numbers
+        if step.biased and not keeps_bias(core, tape, step):
+            tape.keep("masks", tape.new(tape.length, rows=core.heads * tape.length))
+        elif step.masked and not step.biased:  # the bools as numbers
             tape.keep("masks", tape.new(tape.length, rows=tape.length))
         by_head = step.turned and core.heads > 1 and tape.length > 1  # it lies in memory as the queries do
         return tape.like(y) if by_head else y
@@ -121,19 +121,24 @@ def attend(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation, 
     return tape.new(core.heads * core.v)
 
 
-def _is_fused(core: Core, tape: Tape, step: Pass) -> bool:
+def is_fused(core: Core, tape: Tape, step: Pass) -> bool:
     """Whether torch's attention runs a fused kernel, which never holds the scores.
 
-    The CPU's takes no dropout and no mask by head. CUDA's flash kernel takes 16 bits and no mask; its
+    The CPU's takes no dropout and no mask that wants a gradient. CUDA's flash kernel takes 16 bits and no mask; its
     memory-efficient one takes masks, but no heads that are shared (aten/src/ATen/native/transformers/cuda).
     """
     if core.explicit:
         return False
-    by_head = step.biased or core.sinks
     if not tape.cuda:
-        return core.qk == core.v and not step.dropped and not by_head
-    flash = tape.width == 2 and core.qk == core.v and not (step.masked or by_head)
+        learned = tape.trained and (step.learned or core.sinks)
+        return core.qk == core.v and not step.dropped and not learned
+    flash = tape.width == 2 and core.qk == core.v and not (step.masked or step.biased or core.sinks)
     return flash or (tape.width <= 4 and core.kv_heads == core.heads)
+
+
+def keeps_bias(core: Core, tape: Tape, step: Pass) -> bool:
+    """Whether a fused kernel keeps the mask that the position makes for all layers, and not one in its own dtype."""
+    return step.biased and is_fused(core, tape, step) and tape.width == tape.wide
 
 
 def _factors(core: Core, tape: Tape, q: Activation, v: Activation) -> list[Activation]:

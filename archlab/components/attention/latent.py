@@ -128,6 +128,10 @@ class LatentAttention(Attention):
             return (CachedTensor("latent", 1, self.kv_rank + self.rope_dim),)
         return (CachedTensor("key", self.n_heads, self.qk_dim), CachedTensor("value", self.n_heads, self.v_dim))
 
+    @property
+    def core(self) -> kept.Core:
+        return kept.Core(self.n_heads, self.n_heads, self.qk_dim, self.v_dim, self.backend_used == "math")
+
     def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
         return kept.latent(self, tape, x, step)
 

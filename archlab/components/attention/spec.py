@@ -159,6 +159,11 @@ class GroupedAttention(Attention):
             CachedTensor("value", self.n_kv_heads, self.head_dim),
         )
 
+    @property
+    def core(self) -> kept.Core:
+        explicit, width = self.backend_used == "math", self.head_dim
+        return kept.Core(self.n_heads, self.n_kv_heads, width, width, explicit, self.logit_cap is not None, self.sinks)
+
     def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
         return kept.grouped(self, tape, x, step)
 
