@@ -34,7 +34,7 @@ def layout(here: Here) -> Iterable[Part]:
     streams = ["x", *"yzuvw"[: len(found) - 1], "out"]
     drawn = [_drawn(step, *pair, block, names) for step, pair in zip(found, pairwise(streams), strict=False)]
     lines = [line for lines in drawn for line in lines]
-    yield Drawing("Layer", lines, f"{block.choice}, {here.n_layers} of them")
+    yield Drawing("Layout", lines, block.choice)
     yield Drawing("Around the layers", [_around(block, here)])
 
 
