@@ -26,6 +26,13 @@ def complete_axis(incomplete: str) -> list[str]:
     return [axis for axis in AXES if axis.startswith(incomplete)]
 
 
+def complete_subject(incomplete: str) -> list[str]:
+    """Axes, choices and figures that begin so."""
+    from archlab.subjects import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
 def complete_hardware(incomplete: str) -> list[str]:
     """Devices that begin so."""
     from archlab.hardware import AUTO, names

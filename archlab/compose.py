@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from archlab import presets
 from archlab.decoder.describe import in_short
-from archlab.decoder.pattern import pattern_text
+from archlab.decoder.pattern import pattern_text, read_pattern
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, extra_needed, nearest
 from archlab.frozen import replace
 from archlab.overrides import normalise, typed_keys
-from archlab.registry import AXES, choices
+from archlab.registry import AXES, choice, choices
 from archlab.request import GROUPS, Request, read_request
 
 if TYPE_CHECKING:
@@ -117,13 +117,25 @@ def summary(name: str) -> dict[str, Any]:
 
 
 def preset_users() -> dict[tuple[str, str], list[str]]:
-    """Which presets make which choice: (axis, choice) to preset names."""
+    """Which presets make which choice, in all layers, in some or as a part: (axis, choice) to preset names."""
     found: dict[tuple[str, str], list[str]] = {}
     for name in presets.names():
-        model = preset(name)
-        for axis in AXES:
-            found.setdefault((axis, model[axis]["choice"]), []).append(name)
+        for made in dict.fromkeys(_choices_of(preset(name))):
+            found.setdefault(made, []).append(name)
     return found
+
+
+def _choices_of(model: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The choices that a model's config makes, by axis: its own, those of its layers, those of blocks of options."""
+    layers = read_pattern(model.get("layers"), {}, True)
+    changed = [(axis, block.data) for _, changes, _ in layers for axis, block in changes.items()]
+    for axis, block in [*((axis, model[axis]) for axis in AXES), *changed]:
+        if "choice" not in block:
+            continue
+        yield axis, block["choice"]
+        for name, opt in choice(axis, block["choice"]).options.items():
+            if opt.part is not None:
+                yield opt.part[0], (block.get(name) or {}).get("choice", opt.part[1])
 
 
 @contextlib.contextmanager

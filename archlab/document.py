@@ -63,6 +63,20 @@ class Chart(Frozen):
     joined: bool = True
 
 
+class Drawing(Frozen):
+    """A small picture of characters, at most 76 columns wide. about: what holds for it, after the title.
+
+    Lines may be drawn with the characters of `report/drawing.py`, which has a plain one for each.
+    """
+
+    title: str
+    lines: Sequence[str]
+    about: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"title": self.title, "about": self.about, "lines": list(self.lines)}
+
+
 class Explanation(Frozen):
     """How a figure was got. formula: in symbols; worked: the same with this model's numbers and the result.
 
@@ -92,7 +106,11 @@ class Later(Iterable[Explanation]):
 
 
 class Document(Frozen):
-    """What a command answers. verdict: the answer in a sentence; assumptions: all that the numbers rest on, by name."""
+    """What a command answers. verdict: the answer in a sentence; assumptions: all that the numbers rest on, by name.
+
+    subject: what it is about, where that is not the model. texts: what there is to read before the tables, by title.
+    worked: whether the explanations are part of the answer, to be shown with it.
+    """
 
     command: str
     model: str
@@ -102,16 +120,23 @@ class Document(Frozen):
     charts: Sequence[Chart] = ()
     notes: Sequence[str] = ()
     explanations: Iterable[Explanation] = ()
+    subject: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    drawings: Sequence[Drawing] = ()
+    worked: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON data: its fields but for charts; tables and explanations by name, these by model where several."""
         return {
             "schema": SCHEMA,
             "command": self.command,
+            **({"subject": self.subject} if self.subject else {}),
             "model": self.model,
             "verdict": self.verdict,
+            **({"texts": dict(self.texts)} if self.texts else {}),
             "assumptions": dict(self.assumptions),
             "tables": {table.name: table.as_dict() for table in self.tables},
+            **({"drawings": [drawing.as_dict() for drawing in self.drawings]} if self.drawings else {}),
             "explanations": self._explanations(),
             "notes": list(self.notes),
         }

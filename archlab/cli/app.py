@@ -41,6 +41,7 @@ COMMANDS = {
     "fit": "device",
     "diff": "paper",
     "size": "size",
+    "explain": "explain",
     "shapes": "inside",
     "verify": "inside",
 }

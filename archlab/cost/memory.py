@@ -166,7 +166,7 @@ def _present(**parts: int) -> Parts:
 def table_elements(spec: DecoderSpec, length: int) -> int:
     """Elements of the fixed tables of positions, made for the model's context, or a longer run."""
     rows = max(spec.context, length)
-    return sum(position.table_elements(turned, rows) for position, turned in spec.position_kinds)
+    return sum(position.table_elements(position.rotary_dim(head), rows) for position, head in spec.position_kinds)
 
 
 def shared(spec: DecoderSpec, tape: Tape) -> int:

@@ -50,8 +50,14 @@ def _explained(document: Document) -> list[tuple[str, dict[str, Explanation]]]:
 
 
 def show_document(document: Document, console: Console) -> None:
-    """The verdict, the tables, the charts, what they rest on."""
-    line(console, Cell(clean(document.model), "bold"), Cell(clean(document.verdict)))
+    """The verdict, what there is to read, drawings, tables, charts, what they rest on."""
+    line(console, Cell(clean(document.subject or document.model), "bold"), Cell(clean(document.verdict)))
+    _show_texts(document.texts, console)
+    if document.drawings:
+        from archlab.report.drawing import show_drawing
+
+        for drawing in document.drawings:
+            show_drawing(drawing, console)
     for table in document.tables:
         kinds = dict.fromkeys(column.kind for column in table.columns if column.kind)
         heading(console, table.title, ", ".join(kinds), table.about)
@@ -61,11 +67,25 @@ def show_document(document: Document, console: Console) -> None:
 
         for chart in document.charts:
             show_chart(chart, console)
+    if document.worked:
+        from archlab.report.explanations import show_explanations
+
+        show_explanations(document.explanations, console)
     if document.assumptions:
         console.print()
         line(console, Cell("Assumed", "bold"), Cell(_assumed(document.assumptions), "dim"))
     for note in document.notes:
         line(console, Cell(f"note: {clean(note)}", "dim"))
+
+
+def _show_texts(texts: Mapping[str, str], console: Console) -> None:
+    """Each text beside its title, folded."""
+    laid = Grid([GridColumn(style="dim"), GridColumn()])
+    for title, text in texts.items():
+        laid.add(clean(title), clean(text))
+    if laid.rows:
+        console.print()
+        show(laid, console)
 
 
 def _assumed(assumptions: Mapping[str, Any]) -> str:
@@ -119,11 +139,12 @@ def csv_text(document: Document) -> str:
     """Every row of every table, unrounded; the columns of all tables, empty where a table has none."""
     import csv
 
-    columns = dict.fromkeys(column.name for table in document.tables for column in table.columns)
+    tables = _all_tables(document)
+    columns = dict.fromkeys(column.name for table in tables for column in table.columns)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["model", "table", *columns])
-    for table in document.tables:
+    for table in tables:
         for row in table.rows:
             values = [row.get(name) for name in columns]
             texts = [clean(value) if isinstance(value, str) else value for value in values]
@@ -131,10 +152,22 @@ def csv_text(document: Document) -> str:
     return out.getvalue()
 
 
+def _all_tables(document: Document) -> list[Table]:
+    """The tables, texts before them and explanations that are part of the answer after them as tables too."""
+    texts = [{"about": title, "text": text} for title, text in document.texts.items()]
+    read = [Table("texts", "Texts", [Column("about"), Column("text")], texts)] if texts else []
+    made = list(document.explanations) if document.worked else []
+    worked = [{"figure": one.figure, "formula": one.formula, "worked": one.worked} for one in made]
+    names = [Column(name) for name in ("figure", "formula", "worked")]
+    return [*read, *document.tables, *([Table("formulas", "Formulas", names, worked)] if worked else [])]
+
+
 def md_text(document: Document) -> str:
-    """A GitHub table for each table, what they rest on below."""
-    parts = [f"**{md_escape(document.model)}** {md_escape(document.verdict)}".strip()]
-    for table in document.tables:
+    """A GitHub table for each table, drawings as they are, what they rest on below."""
+    parts = [f"**{md_escape(document.subject or document.model)}** {md_escape(document.verdict)}".strip()]
+    for drawing in document.drawings:
+        parts.append("\n".join([md_escape(drawing.title), "", "```text", *drawing.lines, "```"]))
+    for table in _all_tables(document):
         head = [md_escape(_md_head(column)) for column in table.columns]
         rule = ["---:" if column.unit else "---" for column in table.columns]
         rows = [[md_escape(_cell(row.get(c.name), c).text) for c in table.columns] for row in table.rows]

@@ -39,6 +39,12 @@ def print_explanations(figure: str, models: Explained, form: str, console: Conso
         console.file.write({"csv": _csv, "md": _md}[form](made))
 
 
+def show_explanations(made: Iterable[Explanation], console: Console) -> None:
+    """Print explanations that are part of an answer, one after the other."""
+    for why in made:
+        _show(why, why.model, console, first=False)
+
+
 def _show_all(made: Sequence[tuple[str, Explanation]], console: Console) -> None:
     for index, (model, why) in enumerate(made):
         _show(why, model, console, first=index == 0)

@@ -19,6 +19,7 @@ from archlab.decoder.spec import DecoderSpec
 from archlab.errors import RequestError
 from archlab.frozen import replace, values_of
 from archlab.record import Figure
+from archlab.subjects import meant
 from archlab.workload import BenchOptions, Workload
 
 ALLOCATION_MESSAGE = (
@@ -46,6 +47,13 @@ def test_every_phase_has_its_figures(figures: dict[str, Figure]) -> None:
         assert (figure.kind, figure.status, figure.reason) == (kind, "ok", None)
         assert figure.value is not None
         assert figure.value > 0
+
+
+def test_every_figure_that_a_run_leaves_is_explained(figures: dict[str, Figure]) -> None:
+    for name in figures:
+        key = meant(name)
+        assert key is not None, name
+        assert name.endswith(key) or name.startswith(key)
 
 
 class Silent(FeedForward):

@@ -209,6 +209,8 @@ finally:
         (("components",), {"torch", "hydra", "omegaconf", "yaml"}),
         (("compare", "gqa", "llama-3-8b"), {"torch", "hydra", "omegaconf", "yaml"}),
         (("compare", "gqa", "model/attention=mha"), {"torch"}),
+        (("explain", "yarn", "model=minimind"), {"torch", "hydra", "omegaconf", "yaml"}),
+        (("explain", "mfu"), {"torch", "hydra", "omegaconf", "yaml"}),
         (("build", *PAPER), {"torch"}),
         (("build", "model.n_layer=3"), {"torch", "hydra", "omegaconf"}),
     ],
@@ -262,7 +264,7 @@ def _read(terminal):
         return b""
 
 
-@pytest.mark.parametrize("command", ["build", "compare", "export", "import", "models", "components"])
+@pytest.mark.parametrize("command", ["build", "compare", "export", "import", "models", "components", "explain"])
 def test_h_is_help(shell, command):
     answer = shell(command, "-h")
     assert answer.code == 0, answer.err

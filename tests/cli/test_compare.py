@@ -109,6 +109,7 @@ def test_completion():
         ("build model/dropout=\tcl\t", "build|model/dropout=classic"),
         ("compare minimind-y\tmodel/attention=mq\t", "compare|minimind-yarn|model/attention=mqa"),
         ("export gqa model/attention=mq\t", "export|gqa|model/attention=mqa"),
+        ("explain yar\tmodel=minimind-y\t", "explain|yarn|model=minimind-yarn"),
     ],
 )
 def test_completion_in_bash(bash, typed, read):

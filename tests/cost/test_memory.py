@@ -12,10 +12,11 @@ from strategies import CONTEXT, specs
 import archlab
 from archlab.components.attention.base import Attention
 from archlab.components.ffn.spec import FFN
+from archlab.components.position.module import Table
 from archlab.components.tape import RECOMPUTE
 from archlab.cost.activations import Training, kept, korthikanti, stage_kept
 from archlab.cost.kv import kv_cache
-from archlab.cost.memory import Inference, Memory, inference_memory, training_memory
+from archlab.cost.memory import Inference, Memory, inference_memory, table_elements, training_memory
 from archlab.cost.optimizers import RECIPES
 from archlab.cost.parallel import Split
 from archlab.cost.storage import weight_bytes, weight_storage
@@ -116,6 +117,16 @@ def test_the_parts_of_training_by_hand() -> None:
     assert (parts["logits"], parts["loss"]) == (rows * 32_000 * 2, 3 * rows * 32_000 * 4)
     everything = kept(spec, Training(2, 100, "bf16"))
     assert parts["activations"] == sum(everything.values()) - everything["loss"]
+
+
+@pytest.mark.parametrize("preset", ["phi-2", "gpt-j-6b", "minimind", "gemma-3-1b", "mpt-7b", "transformer-2017"])
+def test_tables_are_those_of_the_built_module(preset: str) -> None:
+    """Where a share of the head is turned, cosines and sines are of that share: 0.4 of 80 features in phi-2."""
+    spec = archlab.load(preset)
+    built = [part for part in archlab.build(spec, device="meta").modules() if isinstance(part, Table)]
+    assert table_elements(spec, 1) == sum(table.numel() for part in built for table in part.tables)
+    if preset == "phi-2":
+        assert table_elements(spec, 1) == 2048 * 32
 
 
 @pytest.mark.parametrize("weights", ["bf16", "fp8", "int4"])
