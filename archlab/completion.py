@@ -21,9 +21,9 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_axis(incomplete: str) -> list[str]:
     """Axes that begin so."""
-    from archlab.registry import AXES
+    from archlab.registry import axes
 
-    return [axis for axis in AXES if axis.startswith(incomplete)]
+    return [axis for axis in axes() if axis.startswith(incomplete)]
 
 
 def complete_subject(incomplete: str) -> list[str]:
@@ -99,7 +99,7 @@ def _words() -> Iterator[str]:
     from archlab.frozen import fields_of
     from archlab.hardware import Hardware
     from archlab.options import options_of
-    from archlab.registry import AXES, choices, part_choices
+    from archlab.registry import axes, choices, part_choices
     from archlab.request import GROUPS, RunOptions
 
     for group, kind in GROUPS.items():
@@ -110,7 +110,7 @@ def _words() -> Iterator[str]:
     yield from (f"model={name}" for name in presets.names())
     yield from (f"{name}=" for name in options_of(RunOptions))
     yield from (f"model.{name}=" for name in options_of(ModelOptions))
-    for axis in AXES:
+    for axis in axes():
         yield from (f"model/{axis}={name}" for name in choices(axis))
         options = {name: opt for choice in choices(axis).values() for name, opt in choice.options.items()}
         yield from (f"model.{axis}.{name}=" for name, opt in options.items() if opt.part is None)

@@ -17,7 +17,8 @@ from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, extra_needed, nearest
 from archlab.frozen import replace
 from archlab.overrides import normalise, typed_keys
-from archlab.registry import AXES, choice, choices
+from archlab.plugins import load_installed, require
+from archlab.registry import AXES, axes, choice, choices, is_axis, origins
 from archlab.request import GROUPS, Request, read_request
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ def _preset_text(path: Path) -> str:
     if not isinstance(body, dict):
         raise RequestError(f"{path}: is no model of archlab: a mapping of settings is expected")
     if "figures" in body:
+        require(body.get("plugins") or [], str(path))
         body = body.get("config")
     if isinstance(body, dict) and "defaults" not in body and isinstance(body.get("model"), dict):
         return _dump(_as_preset(body["model"]))
@@ -222,7 +224,10 @@ def _dump(preset: Mapping[str, Any]) -> str:
 
 
 def _as_preset(model: dict[str, Any]) -> dict[str, Any]:
-    """A composed model as a preset: its choices become defaults, so that an override can swap them."""
+    """A composed model as a preset: its choices become defaults, so that an override can swap them.
+
+    What is at a place is swapped by its value, and stays as it is written.
+    """
     preset = dict(model)
     defaults: list[Any] = []
     for axis in AXES:
@@ -240,9 +245,24 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     from hydra import initialize_config_dir
     from omegaconf import OmegaConf
 
+    store_choices()
     with hydra_errors(), initialize_config_dir(str(presets.conf_dir()), version_base="1.3", job_name="archlab"):
         config = OmegaConf.to_container(hydra_compose("config", normalise(overrides)), resolve=True)
     return {str(key): value for key, value in config.items()}  # type: ignore[union-attr]
+
+
+def store_choices() -> None:
+    """Let Hydra know the choices of others, for which no YAML stands; one of the user's own comes first."""
+    import warnings
+
+    from hydra.core.config_store import ConfigStore
+
+    load_installed()
+    warnings.filterwarnings("ignore", message=".*is validated against ConfigStore schema", category=UserWarning)
+    for name in origins():
+        axis, slash, chosen = name.partition("/")
+        if slash:
+            ConfigStore.instance().store(name=chosen, node={"choice": chosen}, group=f"model/{axis}")
 
 
 @contextlib.contextmanager
@@ -299,7 +319,7 @@ def _missing_choice(missing: str, options: Sequence[str]) -> RequestError:
         return extra_needed(missing.replace("launcher/", "launcher="), EXTRAS[missing])
     if not options:  # Hydra lists none where a preset's own defaults name it
         axis = group.removeprefix("model/")
-        options = presets.names() if group == "model" else list(choices(axis)) if axis in AXES else []
+        options = presets.names() if group == "model" else list(choices(axis)) if is_axis(axis) else []
     near = nearest(name, options)
     return ConfigError(
         group,
@@ -314,7 +334,7 @@ def translate_text(error: Exception, cause: BaseException | None) -> RequestErro
     """Hydra's message in one line, with the nearest setting where it names one that is not there."""
     key = re.search(r"Could not override '([^']+)'", str(error))
     if key:
-        groups = ("model", *(f"model/{axis}" for axis in AXES), *GROUPS, "hardware", "cluster", "experiment")
+        groups = ("model", *(f"model/{axis}" for axis in axes()), *GROUPS, "hardware", "cluster", "experiment")
         known = [*groups, "device", "seed", "verify"]
         return ConfigError(key[1], "no such setting or group", valid=known, nearest=nearest(key[1], known))
     text = _one_line(error) or type(error).__name__

@@ -88,6 +88,12 @@ def extra_needed(what: str, extra: str) -> RequestError:
     return RequestError(f"{what} needs an extra that is not installed: pip install 'archlab[{extra}]'")
 
 
+def in_short(error: BaseException, most: int = 200) -> str:
+    """What an error that is not archlab's own says, with its type, in one line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known spelling closest to `word`, or None where nothing is close: cutoff 1 is the word itself."""
     import difflib  # for a mistake only

@@ -1,6 +1,6 @@
 """From Typer to Hydra: run a composed config, or a sweep of them, through Hydra's own main and launchers.
 
-The task is an undecorated function of an importable module, so that every launcher can pickle it. It catches all that
+The task is of an importable module and undecorated, so that every launcher can pickle it. It catches all that
 can go wrong in a point and writes a record; what is shown afterwards, and the exit code, come from the records.
 """
 
@@ -11,13 +11,13 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archlab import plan
-from archlab.compose import hydra_errors
+from archlab import plan, plugins
+from archlab.compose import hydra_errors, store_choices
 from archlab.errors import ArchlabError, RequestError
 from archlab.interrupt import noticed
 from archlab.landing import Landing
@@ -74,7 +74,7 @@ class Outcome:
 
 def launch_from(source: str | None, arguments: Sequence[str], debug: bool = False, quiet: bool = False) -> Outcome:
     """`launch` from the model or the run that a path or a preset names, where one is given. Raises RequestError."""
-    plan.ask(arguments, source)
+    plan.ask(arguments, source, plugins.named())
     if source is None:
         return launch(arguments, (), debug, quiet)
     with run_source(source, arguments) as extra:
@@ -85,6 +85,7 @@ def go_on(folder: str, quiet: bool = False) -> Outcome:
     """Go on with the sweep in a folder, from where it was started. Raises RequestError."""
     path = Path(folder).absolute()
     asked = plan.read(path).asked
+    plugins.load_again(asked.plugins)
     with contextlib.suppress(OSError):
         os.chdir(asked.cwd)  # its arguments may name files from there
     goes_on = (f"hydra.sweep.dir={quoted(str(path))}", "hydra.sweeper.resume=true")
@@ -163,11 +164,12 @@ def _call_hydra(argv: Sequence[str], debug: bool, quiet: bool) -> None:
     from archlab.point import DEBUG
 
     register()
+    store_choices()
     old_argv = sys.argv
     sys.argv = ["archlab build", *argv]
     try:
         with _environment(HYDRA_FULL_ERROR="1", **({DEBUG: "1"} if debug else {}), **({QUIET: "1"} if quiet else {})):
-            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(run_job)()
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(Task(plugins.named()))()
     finally:
         sys.argv = old_argv
 
@@ -187,8 +189,18 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def run_job(config: DictConfig) -> float | tuple[float, ...]:
-    """Hydra's task: one point; its objective, for a sweeper that searches.
+class Task:
+    """Hydra's task, that takes the plugins along to whichever process it runs in."""
+
+    def __init__(self, named: Sequence[Mapping[str, Any]]) -> None:
+        self.plugins = named
+
+    def __call__(self, config: DictConfig) -> float | tuple[float, ...]:
+        return run_job(config, self.plugins)
+
+
+def run_job(config: DictConfig, named: Sequence[Mapping[str, Any]] = ()) -> float | tuple[float, ...]:
+    """One point; its objective, for a sweeper that searches. named: plugins that it may be made of.
 
     Nothing is raised but Ctrl-C, so that a sweep's next point runs. A single run that is refused leaves no record; it
     runs in the process of `launch`, which raises its error. The files that a config names are those that the command
@@ -202,7 +214,7 @@ def run_job(config: DictConfig) -> float | tuple[float, ...]:
     folder, home = Path(hydra.runtime.output_dir), Path(hydra.runtime.cwd)
     with contextlib.chdir(home) if home.is_dir() else contextlib.nullcontext():
         if hydra.mode != RunMode.RUN:
-            return _run_of_sweep(config, overrides, folder, hydra.job.num)
+            return _run_of_sweep(config, overrides, folder, hydra.job.num, named)
         return _run_alone(config, overrides, folder)
 
 
@@ -222,12 +234,15 @@ def _run_alone(config: DictConfig, overrides: Sequence[str], folder: Path) -> fl
     return objective(record)
 
 
-def _run_of_sweep(config: DictConfig, overrides: Sequence[str], folder: Path, number: int) -> float | tuple[float, ...]:
+def _run_of_sweep(
+    config: DictConfig, overrides: Sequence[str], folder: Path, number: int, named: Sequence[Mapping[str, Any]]
+) -> float | tuple[float, ...]:
     from omegaconf import OmegaConf
 
     from archlab.point import invalid_point, leave_record, objective, save
 
     try:
+        plugins.load_again(named)
         with hydra_errors():
             plain: Any = OmegaConf.to_container(config, resolve=True)
     except RequestError as error:  # an interpolation that leads nowhere

@@ -16,7 +16,7 @@ from archlab.budget import Budget
 from archlab.decoder.resolve import ModelOptions
 from archlab.errors import ConfigError, RequestError, UnknownFlag, nearest, unknown_key
 from archlab.options import Option, options_of
-from archlab.registry import AXES, Choice, choices, part_choices
+from archlab.registry import AXES, Choice, axes, choices, is_axis, part_choices
 from archlab.request import GROUPS, RunOptions
 
 FLAGS = {
@@ -39,6 +39,13 @@ SHOWS = ("--cfg", "-c", "--info", "-i", "--hydra-help")
 
 _PLAIN_CHOICE = re.compile(r"(?P<key>[+~]?[A-Za-z_][\w/]*)=(?P<name>[\w.\- ]+)")
 _VALUE = re.compile(r"^(?P<mode>\+\+|\+|~)?(?P<key>[^\s=/~+][^\s=/]*)(?P<rest>=.*)?$", re.DOTALL)
+
+
+_PLACED = re.compile(r"\+{0,2}model/(?P<axis>\w+)=(?P<names>.*)", re.DOTALL)
+"""What is chosen at a place. No preset has it among its defaults, so that it is put there by value."""
+
+_CHOSEN = re.compile(r"model\.(\w+)\.choice=")
+"""The same as Hydra is given it."""
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -105,7 +112,8 @@ def split_budget(words: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
 
 def of_task(overrides: Iterable[str]) -> list[str]:
     """The overrides as a record keeps them: without the force that `normalise` gave them, and without a cluster."""
-    return [text.removeprefix("++") for text in overrides if not text.startswith("cluster=")]
+    plain = (text.removeprefix("++") for text in overrides if not text.startswith("cluster="))
+    return [_CHOSEN.sub(r"model/\1=", text, count=1) if _CHOSEN.match(text) else text for text in plain]
 
 
 def typed_keys(overrides: Iterable[str]) -> set[str]:
@@ -125,6 +133,9 @@ def normalise(overrides: Iterable[str]) -> list[str]:
 
 def _normalise(override: str) -> str:
     override = _with_quotes(override)
+    placed = _PLACED.fullmatch(override)
+    if placed and placed["axis"] not in AXES and is_axis(placed["axis"]):
+        return _parse(f"++model.{placed['axis']}.choice={placed['names']}")[0]
     if override.startswith("-"):
         raise UnknownFlag(override.partition("=")[0], KNOWN)
     checked = _checked_key(override)  # first, for it needs no Hydra
@@ -215,7 +226,7 @@ def _group_choices(key: str) -> list[str] | None:
     axis = key.removeprefix("model/")
     if key == "model":
         return presets.names()
-    if axis != key and axis in AXES:
+    if axis != key and is_axis(axis):
         return list(choices(axis))
     return None if "/" in key else sorted(file.stem for file in (presets.conf_dir() / key).glob("*.yaml")) or None
 
@@ -251,7 +262,8 @@ def check_key(key: str, value: str = "") -> None:
 
 def _check_model_key(tail: list[str], value: str) -> None:
     own = options_of(ModelOptions)
-    if not tail or (tail[0] in AXES and tail[1:] in ([], ["choice"])):
+    is_own = bool(tail) and tail[0] not in own and is_axis(tail[0])
+    if not tail or (is_own and tail[1:] in ([], ["choice"])):
         axis = tail[0] if tail else ""
         if value.startswith("{"):
             return
@@ -259,10 +271,10 @@ def _check_model_key(tail: list[str], value: str) -> None:
         near = nearest(value, choices(axis)) if axis else None
         chosen = f"model/{axis}={near or value}" if axis else f"model={value}"
         raise ConfigError(name, "is chosen, not set", value=value, nearest=chosen)
-    if tail[0] in AXES:
+    if is_own:
         _check_option(tail[1:], _options_of_any(choices(tail[0])), f"model.{tail[0]}")
     elif tail[0].split("[")[0] != "layers":
-        _check_option(tail, own, "model", [*own, *AXES, "layers"])
+        _check_option(tail, own, "model", [*own, *axes(), "layers"])
 
 
 def _options_of_any(known: Mapping[str, Choice]) -> dict[str, Option]:

@@ -25,19 +25,23 @@ LASTING = ("ok", "invalid", "too_large")
 
 
 class Asked(Frozen):
-    """The command line of a sweep and the folder that it was given in. source: what `--from` named."""
+    """The command line of a sweep and the folder that it was given in. source: what `--from` named.
+
+    plugins: those that it named, see `archlab.plugins.named`.
+    """
 
     arguments: tuple[str, ...]
     source: str | None
     cwd: str
+    plugins: tuple[Mapping[str, Any], ...] = ()
 
 
 _asked = [Asked((), None, "")]
 
 
-def ask(arguments: Sequence[str], source: str | None) -> None:
+def ask(arguments: Sequence[str], source: str | None, plugins: Sequence[Mapping[str, Any]] = ()) -> None:
     """Note what this process was asked for, for the plan of the sweep that may come of it."""
-    _asked[0] = Asked(tuple(arguments), source, os.getcwd())
+    _asked[0] = Asked(tuple(arguments), source, os.getcwd(), tuple(plugins))
 
 
 def asked() -> Asked:
@@ -119,7 +123,7 @@ def read(folder: Path) -> Plan:
         body = json.loads(file.read_text(encoding="utf-8"))
         if body["schema"] != SCHEMA:
             raise RequestError(f"{file}: has schema {body['schema']!r}; this archlab reads {SCHEMA}")
-        asked = Asked(tuple(body["arguments"]), body["source"], body["cwd"])
+        asked = Asked(tuple(body["arguments"]), body["source"], body["cwd"], tuple(body.get("plugins", ())))
         points = [Point(**{**point, "overrides": tuple(point["overrides"])}) for point in body["points"]]
     except OSError as error:
         raise RequestError(f"{file}: no sweep's plan can be read: {error.strerror}") from None

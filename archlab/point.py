@@ -20,6 +20,7 @@ from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
 from archlab.overrides import typed_keys
+from archlab.plugins import described, named
 from archlab.record import Figure, Record, full_name, write_atomically
 from archlab.request import Request, read_request
 from archlab.warmup import import_torch
@@ -63,7 +64,7 @@ def point_in_turns(
             timed = {key: held for key, held in config.items() if key != "budget"}
             own = [key for key in typed if not key.startswith("budget.")]
             limit, phases = request.bench.timeout, request.bench.phases
-            yield from _time(record, request, Job(timed, phases, limit, on_progress, own, turns, on_figures))
+            yield from _time(record, request, Job(timed, phases, limit, on_progress, own, turns, on_figures, named()))
         else:
             _check(record, request)
     except RequestError:
@@ -121,7 +122,8 @@ def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:
     environment = {"archlab": archlab.__version__, "python": platform.python_version(), "platform": sys.platform}
     plain = {key: value for key, value in config.items() if key != "hydra"}
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
-    return Record(config=plain, overrides=list(overrides), environment=environment, created=now)
+    brought = described()
+    return Record(plain, list(overrides), environment=environment, created=now, plugins=brought)
 
 
 def _check(record: Record, request: Request) -> None:

@@ -61,7 +61,8 @@ class Record:
 
     config: the composed config, enough to repeat the run. composition: the resolved choices, see `decoder/describe.py`.
     figures: by name; `params`, `kv_bytes_per_token`, `decode_tok_s` and so on. notes: what was dropped or assumed.
-    copy_of: the point of the same sweep that has the same config, and whose record this is.
+    copy_of: the point of the same sweep that has the same config, and whose record this is. plugins: the code of others
+    that brought choices, see `archlab.plugins`.
     """
 
     config: dict[str, Any]
@@ -76,6 +77,7 @@ class Record:
     created: str = ""
     folder: str | None = None
     copy_of: int | None = None
+    plugins: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -224,7 +226,7 @@ _TEXTS, _GROUPS = (_list_of(str), "a list of text"), (_list_of(dict), "a list of
 _RECORD: Kinds = {
     "config": _GROUP, "overrides": _TEXTS, "status": (STATUSES.__contains__, "one of " + ", ".join(STATUSES)),
     "reason": _TEXT_OR_NULL, "notes": _TEXTS, "composition": _GROUP, "checks": _GROUPS, "environment": _GROUP,
-    "created": _TEXT, "folder": _TEXT_OR_NULL, "copy_of": _NUMBER_OR_NULL,
+    "created": _TEXT, "folder": _TEXT_OR_NULL, "copy_of": _NUMBER_OR_NULL, "plugins": _GROUPS,
 }  # fmt: skip
 _FIGURE: Kinds = {
     "value": _NUMBER_OR_NULL, "unit": _TEXT, "kind": (KINDS.__contains__, "one of " + ", ".join(KINDS)), "how": _TEXT,

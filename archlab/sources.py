@@ -10,6 +10,7 @@ from archlab import record as records
 from archlab.compose import holds_import, request
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError, UnknownFlag
+from archlab.plugins import described
 from archlab.record import Record
 from archlab.request import Request
 
@@ -67,4 +68,5 @@ def on_paper(asked: Request, overrides: Sequence[str] = ()) -> Record:
         notes=[*asked.dropped, *asked.spec.remarks],
         composition=composition(asked.spec),
         figures=asked.figures(),
+        plugins=described(),
     )

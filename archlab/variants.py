@@ -17,7 +17,7 @@ from archlab.errors import ConfigError, RequestError, nearest
 from archlab.frozen import Frozen
 from archlab.options import BLOCK, Settled
 from archlab.overrides import check_key
-from archlab.registry import AXES, choice
+from archlab.registry import axes, choice, is_axis
 from archlab.request import Request, read_request, read_settings
 
 Choices = Mapping[str, Any]
@@ -86,8 +86,8 @@ def _checked(key: str, values: Iterable[Any]) -> list[Any]:
     group, _, axis = key.partition("/")
     values = list(values)
     if axis:
-        if group != "model" or axis not in AXES:
-            groups = [f"model/{axis}" for axis in AXES]
+        if group != "model" or not is_axis(axis):
+            groups = [f"model/{axis}" for axis in axes()]
             raise ConfigError(key, "no such group", valid=groups, nearest=nearest(key, groups))
         for name in values:
             choice(axis, name)

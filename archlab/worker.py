@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 from archlab.errors import RequestError
 from archlab.frozen import replace
+from archlab.plugins import load_again
 from archlab.request import Request, read_request
 from archlab.warmup import import_torch
 
@@ -61,14 +62,16 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
     """Check and time what a composed config asks for. Raises RequestError.
 
     job: `config`; `typed`, the keys of it that the user set; `phases`, those to time; `check`, whether the module is
-    checked first; `turns`, whether each timed run is asked for. Events: `notes`, `checks`, `progress` (phase, share),
-    `turn` (phase, why the runs made are enough or null, seconds of the last), `figures`, at the end `environment`.
+    checked first; `turns`, whether each timed run is asked for; `plugins`, those of the parent.
+    Events: `notes`, `checks`, `progress` (phase, share), `turn` (phase, why the runs made are enough or null, seconds
+    of the last), `figures`, at the end `environment`.
     """
 
     def turn(phase: str, stopped: str | None, runs: list[float]) -> bool:
         tell(turn=[phase, stopped, runs[-1] if runs else None])
         return answer() == "go"
 
+    load_again(job["plugins"])
     request = read_request(job["config"], job["typed"])
     recomputes = request.workload.recompute != "none"
     import_torch(*(["torch._dynamo"] if recomputes else []))  # a checkpoint's first use imports it

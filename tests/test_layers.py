@@ -13,7 +13,7 @@ FLOORS = [
     {"units", "options", "record", "presets", "warmup", "yaml_text", "papers"},
     {"document", "hardware", "registry", "plan", "where"},
     {"meaning"},
-    {"components"},
+    {"components", "plugins"},
     {"decoder"},
     {"workload", "sizes", "constraints"},
     {"cost"},

@@ -57,7 +57,7 @@ class Job(Frozen):
     """What a child is to do, and whom to tell. limit: seconds for all of it, less what it waits for its turns.
 
     typed: dotted keys that the user set, which decide what of the config holds. turns: whether it waits to be told
-    before each timed run.
+    before each timed run. plugins: those that the config is made of, see `archlab.plugins.named`.
     """
 
     config: Mapping[str, Any]
@@ -67,6 +67,7 @@ class Job(Frozen):
     typed: Collection[str] = ()
     turns: bool = False
     on_figures: Callable[[Figures], None] | None = None
+    plugins: Sequence[Mapping[str, Any]] = ()
 
 
 Turns = Generator[Turn, bool, Measured]
@@ -130,12 +131,13 @@ def _run(
     root = str(Path(__file__).resolve().parents[2])
     command = [sys.executable, "-P", "-c", START.format(root=root)]
     asked = {"config": dict(job.config), "typed": sorted(job.typed), "phases": phases, "check": check}
+    asked |= {"turns": job.turns, "plugins": list(job.plugins)}
     done = False
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8") as child:
         try:
             assert child.stdin is not None
             assert child.stdout is not None
-            print(json.dumps({**asked, "turns": job.turns}), file=child.stdin, flush=True)
+            print(json.dumps(asked), file=child.stdin, flush=True)
             for event in _events(child.stdout, clock):
                 if "turn" in event:
                     with clock.stopped():

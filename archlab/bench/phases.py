@@ -15,12 +15,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from archlab.bench.clock import Call
-from archlab.components.head.spec import RegressionHead
+from archlab.components.head import module as head
 from archlab.decoder.cache import KVCache
 from archlab.decoder.generate import evaluating
 from archlab.decoder.module import Decoder
@@ -175,13 +174,5 @@ def _likeliest(logits: Tensor) -> Tensor:
 
 
 def loss_of(outputs: Tensor, targets: Tensor, decoder: Decoder) -> Tensor:
-    """The loss that the head is trained with, in float32 or wider.
-
-    Next-token cross entropy; for classes, cross entropy, and for numbers, the squared error, against made-up ones.
-    """
-    wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
-    if isinstance(decoder.spec.head, RegressionHead):
-        return F.mse_loss(wide, torch.zeros_like(wide))
-    if decoder.spec.head.last_token_only:
-        targets = targets[:, -1] % wide.shape[-1]
-    return F.cross_entropy(wide.flatten(0, -2), targets.flatten())
+    """The loss that a decoder's head is trained with."""
+    return head.loss_of(decoder.head, decoder.spec.head, outputs, targets)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Explain, Format, Json, listed, print_answer
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Plugins, listed, print_answer
 from archlab.document import Document
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def bench(
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """Time prefill, decoding and training, beside the ceilings of this device measured in the same run.

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Quiet, Sort, print_json
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Plugins, Quiet, Sort, print_json
 from archlab.errors import RequestError
 
 
@@ -29,6 +29,7 @@ def build(
     explain: Explain = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """Compose a model; report parameters, KV cache, FLOPs and measured throughput; leave a record.
@@ -149,6 +150,7 @@ def compare(
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """Put models side by side.

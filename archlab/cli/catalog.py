@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import Debug, Json, print_json
+from archlab.cli.options import Debug, Json, Plugins, print_json
 from archlab.record import SCHEMA
 
 
@@ -22,6 +22,7 @@ def components(
         str | None, typer.Argument(help="One axis; all without.", autocompletion=completion.complete_axis)
     ] = None,
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """Every choice of every axis: its options, its parameters, which presets use it."""
@@ -35,7 +36,7 @@ def components(
         show_components(axis, preset_users(), console())
 
 
-def models(as_json: Json = False, debug: Debug = False) -> None:
+def models(as_json: Json = False, plugins: Plugins = None, debug: Debug = False) -> None:
     """The presets with their totals."""
     from archlab.presets import names, summaries
 

@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, Overrides, given, print_answer, tokens
+from archlab.cli.options import (
+    OPEN,
+    Debug,
+    Explain,
+    Format,
+    Json,
+    Model,
+    Overrides,
+    Plugins,
+    given,
+    print_answer,
+    tokens,
+)
 from archlab.cli.paper import Batch, Context, Dtype
 from archlab.document import Document
 
@@ -58,6 +70,7 @@ def roofline(
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """What bounds prefill, decode and training on a device: arithmetic or memory, and by how much.
@@ -100,6 +113,7 @@ def fit(
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """Does it fit; the largest context and batch, the fewest devices. Without hardware=: which device holds it.

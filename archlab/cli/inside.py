@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from archlab.cli.options import OPEN, Debug, Format, Json, Model, Overrides, print_answer
+from archlab.cli.options import OPEN, Debug, Format, Json, Model, Overrides, Plugins, print_answer
 from archlab.document import Document
 
 
@@ -26,6 +26,7 @@ def shapes(
     ] = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """The path of a token: each step's shapes, parameters, FLOPs, and what training keeps of it.
@@ -45,7 +46,12 @@ def shapes(
 
 
 def verify(
-    model: Model, overrides: Overrides = None, form: Format = "table", as_json: Json = False, debug: Debug = False
+    model: Model,
+    overrides: Overrides = None,
+    form: Format = "table",
+    as_json: Json = False,
+    plugins: Plugins = None,
+    debug: Debug = False,
 ) -> int:
     """The self-check in full: closed forms, cache, causality, backends, tables, tie, gradients. Exit code 1 if not so.
 

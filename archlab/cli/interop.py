@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from archlab.cli.options import OPEN, Debug, Model, Output, Overrides, deliver
+from archlab.cli.options import OPEN, Debug, Model, Output, Overrides, Plugins, deliver
 
 
 def register(app: typer.Typer) -> None:
@@ -39,6 +39,7 @@ def export_(
     model: Model,
     overrides: Overrides = None,
     output: Output = None,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """Turn a model into a Hugging Face config.json, where some family can express it.

@@ -20,11 +20,26 @@ T = TypeVar("T")
 OPEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help", "-h"]}
 """Settings of a command whose overrides and Hydra flags stand anywhere on the line."""
 
+
+def load_plugins(words: list[str] | None) -> list[str] | None:
+    """Load the plugins that are named, before anything else of the line is looked at."""
+    if words:
+        from archlab.plugins import load
+
+        for word in words:
+            load(word)
+    return words
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Explain = Annotated[
     str | None, typer.Option("--explain", help="How a figure was got: its formula with the numbers; all for every one.")
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option("--plugin", help="A Python file or a module that brings choices of your own.", callback=load_plugins),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing of how far it is.")]
 Format = Annotated[str, typer.Option("--format", help="table, json, csv or md.")]
 Output = Annotated[str | None, typer.Option("--output", "-o", help="A file to write; without it, print.")]

@@ -15,6 +15,7 @@ from archlab.cli.options import (
     Json,
     Model,
     Overrides,
+    Plugins,
     given,
     listed,
     print_answer,
@@ -52,6 +53,7 @@ def flops(
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """FLOPs part by part, decoded, trained, and by named conventions.
@@ -91,6 +93,7 @@ def kv(
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """What the KV cache takes: required, allocated, and set aside by a serving engine.
@@ -151,6 +154,7 @@ def memory(
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """What a model takes on each device, part by part.
@@ -197,6 +201,7 @@ def diff(
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """What changes, part by part, from one model to another or by what is changed.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from archlab.cli.options import Debug, Json, Quiet, Sort
+from archlab.cli.options import Debug, Json, Plugins, Quiet, Sort
 
 Folders = Annotated[list[str], typer.Argument(help="Folders of sweeps and runs, or records.")]
 Where = Annotated[str | None, typer.Option("--where", help="Only these: 'params<200M and attention!=mha'.")]
@@ -64,6 +64,7 @@ def resume(
     folder: Annotated[str, typer.Argument(help="The folder of a sweep that was ended, or whose points failed.")],
     as_json: Json = False,
     quiet: Quiet = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """Go on with a sweep: run the points without a record, and those that failed, ran out of memory or of time.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, given, print_answer, tokens
+from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Model, Plugins, given, print_answer, tokens
 from archlab.cli.paper import Context
 from archlab.document import Document
 
@@ -32,6 +32,7 @@ def size(
     explain: Explain = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """The d_ff, n_layers or d_model at which a model meets a budget.

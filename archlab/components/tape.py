@@ -31,6 +31,7 @@ KEPT = {
     "ffn": "between an FFN's projections; a router's scores and choice",
     "dropout": "which elements were dropped",
     "ids": "the tokens themselves",
+    "other": "what residual layouts and places of others keep",
     "loss": "the log-softmax",
     "layers": "inputs of layers that are run again",
     "held": "masks, and keys and values that layers share, that layers are run again with",

@@ -107,7 +107,10 @@ def n_without_lookup(spec: DecoderSpec) -> int:
 
 def n_in_layers(spec: DecoderSpec) -> int:
     """The weights of the matrices that a token passes inside the layers: half of its FLOPs there but for the scores."""
-    once = sum(count * (layer.attention.flops(1, 0) + layer.ffn.flops(1)) for layer, count in spec.layer_counts)
+    once = 0
+    for layer, count in spec.layer_counts:
+        placed = sum(part.flops(1) for part in layer.placed)
+        once += count * (layer.attention.flops(1, 0) + layer.ffn.flops(1) + placed)
     return named(once // 2, "N")
 
 

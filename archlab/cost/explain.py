@@ -48,6 +48,7 @@ def _cache_forms(model: Symbolic, workload: Workload) -> dict[str, Form]:
     for context in workload.kv_contexts(model):
         tokens = symbol(context, "context")
         held = sum(elements * layer.attention.locality.kept(tokens) * width * batch for layer, elements in each)
+        held += sum(count * _state_elements(layer) * width * batch for layer, count in model.layer_counts)
         forms[f"kv_bytes.{context}"] = model.whole(held)
     return forms
 
@@ -55,6 +56,11 @@ def _cache_forms(model: Symbolic, workload: Workload) -> dict[str, Form]:
 def _kept_elements(layer: LayerSpec) -> int:
     """What one layer keeps of a token."""
     return sum(tensor.elements_per_token for tensor in layer.attention.cached())
+
+
+def _state_elements(layer: LayerSpec) -> int:
+    """What one layer keeps of a sequence however long it is."""
+    return sum(state.elements for state in layer.states.values())
 
 
 def _flop_forms(model: Symbolic, workload: Workload) -> dict[str, Form]:

@@ -20,12 +20,38 @@ def exact_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     """Parameters, weight bytes, KV cache and FLOPs; all exact, none needs torch."""
     counts = parameters(spec)
     width = dtype_bytes(workload.weight_dtype)
+    marked = _marks(spec)
     return {
-        **{name: _exact(count, "parameters", how) for name, (count, how) in parameter_counts(counts).items()},
+        **{
+            name: _exact(count, "parameters", how + marked.get(name, ""))
+            for name, (count, how) in parameter_counts(counts).items()
+        },
         "weight_bytes": _exact(counts.total * width, "B", f"parameters x {width} B ({workload.weight_dtype})"),
         **_cache_figures(spec, workload),
         **_flop_figures(spec, workload),
     }
+
+
+def mark(spec: DecoderSpec, cost: str) -> str:
+    """`, norm dyt counted on the module`, where choices of others do not say this cost themselves."""
+    choices = [f"{axis} {choice}" for axis, choice, costs in spec.counted if cost in costs]
+    return f", {' and '.join(choices)} counted on the module" if choices else ""
+
+
+PART_OF = {"norm": "norms", "position": "positions", "head": "lm_head", "block": "other"}
+"""What a choice's parameters count under, where that is not called as its axis is."""
+
+
+def _marks(spec: DecoderSpec) -> dict[str, str]:
+    """What to say of figures of parameters that are counted on modules, by their names."""
+    if not (whole := mark(spec, "parameters")):
+        return {}
+    parts = {
+        f"params.{PART_OF.get(axis, axis)}": f", {axis} {choice} counted on the module"
+        for axis, choice, costs in spec.counted
+        if "parameters" in costs
+    }
+    return dict.fromkeys(("params", "params_active", "params_non_embedding"), whole) | parts
 
 
 def _exact(value: float | int, unit: str, how: str) -> Figure:
@@ -82,11 +108,12 @@ def _cache_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     limited = any(layer.attention.locality.limit is not None for layer, _ in spec.layer_kinds)
     growth = ", while it is shorter than every window" if limited else ""
     capped = ", a layer's window or chunk at most, the current token included" if limited else ""
-    how = f"all layers, one sequence, {dtype}{growth}"
+    got = mark(spec, "KV cache")
+    how = f"all layers, one sequence{got}, {dtype}{growth}"
     figures = {"kv_bytes_per_token": _exact(one.bytes_per_token, "B/token", how)}
     for context in workload.kv_contexts(spec):
         whole = kv_cache(spec, workload.batch, context, dtype)
-        how = f"batch {workload.batch}, {context:,} tokens, {dtype}: what the architecture needs{capped}"
+        how = f"batch {workload.batch}, {context:,} tokens, {dtype}: what the architecture needs{capped}{got}"
         figures[f"kv_bytes.{context}"] = _exact(whole.bytes, "B", how)
     return figures
 
@@ -95,13 +122,14 @@ def _flop_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     figures = {}
     once = spec.head.last_token_only
     head = "one row of outputs, of the last position" if once else "logits of all positions"
+    got = mark(spec, "FLOPs")
     for convention in CONVENTIONS:
         cost = flops(spec, 1, workload.prompt, 1, convention)
-        how = f"matmul FLOPs, 2 a multiply-add, {PAIRS[convention]}, {head}, prompt {workload.prompt:,}"
+        how = f"matmul FLOPs, 2 a multiply-add, {PAIRS[convention]}, {head}, prompt {workload.prompt:,}{got}"
         figures[f"flops_prefill_per_token.{convention}"] = _exact(cost.prefill_per_token, "FLOP/token", how)
     if once:
         return figures  # this head makes no tokens to decode
     cost = flops(spec, 1, workload.prompt, 1, "full")
-    how = f"matmul FLOPs, 2 a multiply-add, one token after {workload.prompt:,} cached; full and causal agree"
+    how = f"matmul FLOPs, 2 a multiply-add, one token after {workload.prompt:,} cached; full and causal agree{got}"
     figures["flops_decode_per_token"] = _exact(cost.decode_per_token, "FLOP/token", how)
     return figures

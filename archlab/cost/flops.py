@@ -80,7 +80,15 @@ def _by_part(spec: DecoderSpec, tokens: int, attention: Callable[[LayerSpec], in
     for layer, count in spec.layer_counts:
         parts["attention"] += count * attention(layer)
         parts["ffn"] += count * layer.ffn.flops(tokens)
+        _add_placed(parts, layer, count, tokens)
     return parts | {"lm_head": spec.head.flops(_rows(spec, tokens))}
+
+
+def _add_placed(parts: dict[str, int], layer: LayerSpec, count: int, tokens: int) -> None:
+    """Add what stands at the places of so many layers."""
+    for placed in layer.placed:
+        if not placed.idle:
+            parts[placed.axis] = parts.get(placed.axis, 0) + count * placed.flops(tokens)
 
 
 def _rows(spec: DecoderSpec, tokens: int) -> int:
@@ -92,7 +100,7 @@ def prefill_parts(spec: DecoderSpec, tokens: int, convention: str) -> dict[str, 
     """FLOPs of a prompt of so many tokens, one sequence, by finer parts.
 
     `embedding` (a lookup, 0), `attention.projections`, `attention.scores` (queries with keys, weights with values),
-    `ffn` or its roles (`ffn.router`, `ffn.routed_experts`, ..), and `lm_head`.
+    `ffn` or its roles (`ffn.router`, `ffn.routed_experts`, ..), places by their names, and `lm_head`.
     """
 
     def attention(layer: LayerSpec) -> tuple[int, int]:
@@ -123,4 +131,5 @@ def _finer(spec: DecoderSpec, tokens: int, attention: Callable[[LayerSpec], tupl
         for role, cost in layer.ffn.flops_detail(tokens).items():
             name = "ffn" if plain else f"ffn.{role}"
             parts[name] = parts.get(name, 0) + count * cost
+        _add_placed(parts, layer, count, tokens)
     return parts | {"lm_head": spec.head.flops(_rows(spec, tokens))}

@@ -6,7 +6,8 @@ allocated  what archlab's own KVCache takes: slots for the whole length at once,
            so far. It is kept in the plain dtypes and on one device.
 engine     what a serving engine sets aside while it decodes, by whole blocks: see `Engine`.
 
-A layer that shares the keys and values of an earlier one keeps nothing, in any of them.
+A layer that shares the keys and values of an earlier one keeps nothing, in any of them. What a layer keeps however long
+a sequence is (a convolution's last inputs) is in all three.
 
 With tensor parallelism all three are those of one device: KV heads are dealt out, and where there are more devices than
 heads each has copies, so that the cluster keeps more than one device without it would. A latent, one for all heads, is
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from archlab.components.attention.base import Attention, CachedTensor, divisors
 from archlab.components.locality import Locality
 from archlab.cost.storage import Storage, kv_storage
-from archlab.decoder.spec import DecoderSpec
+from archlab.decoder.spec import DecoderSpec, LayerSpec
 from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen, remembered
 
@@ -97,7 +98,7 @@ class LayerCache(Frozen):
     """One kind of layer: where it stands, and what one such layer keeps of `sequences` sequences.
 
     tokens: of each sequence, as far as the layer sees; slots: those that an engine has room for. bytes_per_token: of
-    one sequence.
+    one sequence; state: bytes of one sequence that do not grow.
     """
 
     layers: tuple[int, ...]
@@ -105,10 +106,11 @@ class LayerCache(Frozen):
     tokens: int
     slots: int
     sequences: int
+    state: int = 0
 
     @property
     def required(self) -> int:
-        return self.bytes_per_token * self.sequences * self.tokens
+        return self.sequences * (self.bytes_per_token * self.tokens + self.state)
 
     @property
     def allocated(self) -> int:
@@ -117,7 +119,7 @@ class LayerCache(Frozen):
 
     @property
     def engine(self) -> int:
-        return self.bytes_per_token * self.sequences * self.slots
+        return self.sequences * (self.bytes_per_token * self.slots + self.state)
 
 
 class KVCacheCost(Frozen):
@@ -167,7 +169,7 @@ def kv_cache(
     for layer, indices in spec.layer_kinds:
         locality, each = layer.attention.locality, kept_bytes(layer.attention, storage, tp)
         kept, slots = locality.kept(context), engine.slots(locality, context)
-        by_layer.append(LayerCache(indices, each, kept, slots, batch * beams))
+        by_layer.append(LayerCache(indices, each, kept, slots, batch * beams, state_bytes(layer, storage)))
     return KVCacheCost(
         batch=batch,
         beams=beams,
@@ -186,6 +188,12 @@ def kv_cache(
 def kept_bytes(attention: Attention, storage: Storage, tp: int) -> int:
     """Bytes that one layer keeps of a token on a device."""
     return sum(token_bytes(tensor, storage, tp) for tensor in attention.cached())
+
+
+@remembered
+def state_bytes(layer: LayerSpec, storage: Storage) -> int:
+    """Bytes that one layer keeps of a sequence however long it is; whole on each device."""
+    return sum(storage.bytes(state.elements, state.shape[-1]) for state in layer.states.values())
 
 
 @remembered

@@ -30,6 +30,11 @@ class Parameters(Frozen):
     tied: bool
 
 
+def parts(spec: DecoderSpec) -> tuple[str, ...]:
+    """What parameters are counted under: the parts that every model has, and its places."""
+    return (*PARTS, *(placed.axis for placed in spec.layers[0].placed))
+
+
 class LayerParameters(Frozen):
     """One kind of layer: where it stands, how many there are, and the parameters of one such layer by part."""
 
@@ -52,7 +57,7 @@ def parameters(spec: DecoderSpec) -> Parameters:
         LayerParameters(indices, count, layer_parameters(layer))
         for (layer, count), (_, indices) in zip(spec.layer_counts, spec.layer_kinds, strict=True)
     ]
-    by_part = dict.fromkeys(PARTS, 0)
+    by_part = dict.fromkeys(parts(spec), 0)
     by_part["embedding"] = spec.vocab_size * spec.d_model
     by_part["positions"] = sum(sum(position.params().values()) for position, _ in spec.position_kinds)
     outer_norms = spec.block.final_norm + spec.block.embedding_norm
@@ -87,8 +92,10 @@ def _ffn_detail(spec: DecoderSpec) -> dict[str, int]:
 def layer_parameters(layer: LayerSpec) -> dict[str, int]:
     """Parameters of one layer by part; query and key norms count under norms."""
     norms = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
+    beside = {part: count for part, choice in layer.beside.items() if (count := choice.n_params)}
     return {
         "attention": layer.attention.n_params - layer.attention.n_norm_params,
         "ffn": layer.ffn.n_params,
         "norms": norms + layer.attention.n_norm_params,
+        **beside,
     }

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from archlab.components.block.spec import Parallel
 from archlab.components.locality import Locality
 from archlab.cost.flops import decode_by_part, flops
-from archlab.cost.kv import kept_bytes, read_bytes
+from archlab.cost.kv import kept_bytes, read_bytes, state_bytes
 from archlab.cost.shards import Weights, check_split, up, weights
 from archlab.cost.storage import Storage, kv_storage, weight_storage
 from archlab.decoder.spec import DecoderSpec
@@ -172,6 +172,12 @@ class Passes(Frozen):
         storage, tp = self.setting.cache_storage, self.setting.tp
         return [len(at) * read_bytes(layer.attention, storage, tp) for layer, at in self.spec.layer_kinds]
 
+    @derived
+    def _state(self) -> int:
+        """Bytes that all layers keep of a sequence however long it is."""
+        storage = self.setting.cache_storage
+        return sum(len(at) * state_bytes(layer, storage) for layer, at in self.spec.layer_kinds)
+
     @property
     def _localities(self) -> list[Locality]:
         """How far back each kind of layer sees."""
@@ -181,13 +187,13 @@ class Passes(Frozen):
         """One token more for each of `batch` sequences with `context` tokens cached.
 
         Of the cache each layer reads what the new token sees before itself, and writes one token. A layer that shares
-        another's keys and values reads them again, and writes none (Brandon et al. 2024).
+        another's keys and values reads them again, and writes none (Brandon et al. 2024). What is kept however long a
+        sequence is, is read and written whole.
         """
         seen = [locality.pairs(context + 1) - locality.pairs(context) - 1 for locality in self._localities]
-        moved = self._weights_read(batch) | {
-            "cache read": batch * sum(size * tokens for size, tokens in zip(self._read, seen, strict=True)),
-            "cache written": batch * sum(self._written),
-        }
+        read = self._state + sum(size * tokens for size, tokens in zip(self._read, seen, strict=True))
+        written = self._state + sum(self._written)
+        moved = self._weights_read(batch) | {"cache read": batch * read, "cache written": batch * written}
         return self._work("decode", batch, batch * sum(decode_by_part(self.spec, context, 1).values()), moved)
 
     def prefill(self, batch: int, context: int, convention: str = "causal", logits: str = "last") -> Work:
@@ -198,9 +204,8 @@ class Passes(Frozen):
         """
         tokens = batch * context
         kept = [locality.kept(context) for locality in self._localities]
-        moved = self._weights_read(tokens) | {
-            "cache written": batch * sum(size * count for size, count in zip(self._written, kept, strict=True))
-        }
+        written = self._state + sum(size * count for size, count in zip(self._written, kept, strict=True))
+        moved = self._weights_read(tokens) | {"cache written": batch * written}
         count = flops(self.spec, batch, context, 0, convention).prefill
         head = self.spec.head
         if logits == "last" and not head.last_token_only:

@@ -102,7 +102,8 @@ def _layer_bytes(layer: LayerSpec, storage: Storage, tp: int) -> tuple[int, int]
     """Bytes of one layer on one device: of what every token passes, and of routed experts."""
     here = layer.share(tp, 1) if tp > 1 else layer
     (attention, _), (ffn, routed) = _bytes(here.attention, storage), _bytes(here.ffn, storage)
-    return _norm_bytes(layer, storage) + attention + ffn, routed
+    beside = sum(choice.n_params for choice in here.beside.values())
+    return _kept_bytes(_norm_params(layer) + beside, storage) + attention + ffn, routed
 
 
 def _bytes(choice: Attention | FFN, storage: Storage) -> tuple[int, int]:
@@ -112,6 +113,10 @@ def _bytes(choice: Attention | FFN, storage: Storage) -> tuple[int, int]:
     return sum(sizes.values()) - routed, routed
 
 
-def _norm_bytes(layer: LayerSpec, storage: Storage) -> int:
-    norms = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
-    return (storage if storage.plain else KEPT).bytes(norms, 1)
+def _norm_params(layer: LayerSpec) -> int:
+    return len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
+
+
+def _kept_bytes(params: int, storage: Storage) -> int:
+    """Bytes of parameters that no quantisation touches."""
+    return (storage if storage.plain else KEPT).bytes(params, 1)

@@ -76,7 +76,7 @@ def layer_roles(layer: LayerSpec) -> Roles:
     """Of one layer."""
     counts: Roles = Counter()
     counts["vectors", False] = len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
-    for choice in (layer.attention, layer.ffn):
+    for choice in (layer.attention, layer.ffn, *layer.beside.values()):
         matrices = choice.fan_in()
         for tensor, count in choice.params().items():
             counts["matrices" if tensor in matrices else "vectors", tensor.startswith(EXPERTS)] += count

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from archlab.components.attention.base import Attention
+from archlab.components.attention.base import Attention, is_norm
 from archlab.components.ffn.spec import FFN
-from archlab.cost.params import PARTS, parameters
+from archlab.cost.params import parameters
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen
@@ -111,13 +111,9 @@ def weight_bytes_by_part(spec: DecoderSpec, storage: Storage) -> dict[str, int]:
         found |= {"attention": 0, "ffn": 0}
         for layer, indices in spec.layer_kinds:
             for part, choice in (("attention", layer.attention), ("ffn", layer.ffn)):
-                kept = {name: size for name, size in tensor_bytes(choice, storage).items() if not _is_norm(name)}
+                kept = {name: size for name, size in tensor_bytes(choice, storage).items() if not is_norm(name)}
                 found[part] += len(indices) * sum(kept.values())
-    return {part: found[part] for part in PARTS}
-
-
-def _is_norm(tensor: str) -> bool:
-    return tensor.endswith("_norm")
+    return found
 
 
 def tensor_bytes(choice: Attention | FFN, storage: Storage) -> dict[str, int]:

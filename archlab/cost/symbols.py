@@ -65,7 +65,7 @@ def short_indices(indices: Sequence[int]) -> str:
 
 def symbolic(spec: DecoderSpec) -> Symbolic:
     """The spec with each whole number as a symbol. Equal layers stay one object."""
-    layers = {id(layer): replace(layer, **_parts(layer.axes())) for layer, _ in spec.layer_kinds}
+    layers = {id(layer): layer.with_axes(_parts(layer.axes())) for layer, _ in spec.layer_kinds}
     own = _parts(values_of(spec))
     return Symbolic(**own | {"layers": tuple(layers[id(layer)] for layer in spec.layers)})
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import torch
 
-from archlab.cost.params import PARTS
+from archlab.components.block.module import Block
+from archlab.components.hosted import copy_own, is_hosted, made_again, own_tensors
+from archlab.cost.params import parts
 from archlab.decoder.dtype import torch_dtype
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
@@ -31,6 +35,7 @@ def build(
     decoder.to(torch_dtype(dtype))
     if target.type != "meta":
         decoder.to_empty(device=target)
+        begin_hosted(decoder, 0 if seed is None else seed)
         if seed is not None:
             init_weights(decoder, seed)
     return decoder
@@ -45,14 +50,36 @@ def _device(device: str | torch.device) -> torch.device:
     return target
 
 
+def begin_hosted(decoder: Decoder, seed: int) -> None:
+    """Give modules of others what their constructors begin with: those here were made without storage."""
+    like = decoder.embedding.weight
+    hosted = [path for path, module in decoder.named_modules() if is_hosted(module)]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for path in hosted:
+            module = decoder.get_submodule(path)
+            fresh = made_again(module).to(like.device, like.dtype)
+            if isinstance(module, Block):  # it holds others, which stay
+                copy_own(fresh, module)
+            else:
+                owner, _, name = path.rpartition(".")
+                setattr(decoder.get_submodule(owner), name, fresh)
+
+
 @torch.no_grad()
 def init_weights(decoder: Decoder, seed: int = 0) -> None:
     """Weights as GPT-2 has them: normal with standard deviation 0.02, biases 0, norms the identity.
 
     The projections that write to the residual stream have 0.02 / sqrt(2 layers). Radford et al. 2019, section 2.3.
+    Modules of others keep what their constructors gave them.
     """
     generator = torch.Generator(decoder.embedding.weight.device).manual_seed(seed)
+    others = {
+        id(tensor) for module in decoder.modules() if is_hosted(module) for tensor in own_tensors(module).values()
+    }
     for name, parameter in decoder.named_parameters():
+        if id(parameter) in others:
+            continue
         if parameter.dim() > 1 and not name.endswith("bias"):  # experts' biases are stacked
             shrink = (2 * decoder.spec.n_layers) ** -0.5 if name.endswith(RESIDUAL_OUTPUTS) else 1.0
             parameter.normal_(0.0, INIT_STD * shrink, generator=generator)
@@ -65,17 +92,24 @@ def init_weights(decoder: Decoder, seed: int = 0) -> None:
 
 def parameters_by_part(decoder: Decoder) -> dict[str, int]:
     """Parameters of the built module, each once, under the parts of `archlab.cost.params`."""
-    counts = dict.fromkeys(PARTS, 0)
+    counts = dict.fromkeys(parts(decoder.spec), 0)
     for name, parameter in decoder.named_parameters():
-        counts[_part(name)] += parameter.numel()
+        counts[_part(name, counts)] += parameter.numel()
     return counts
 
 
-def _part(name: str) -> str:
+OUTER = {"embedding": "embedding", "positions": "positions", "head": "lm_head"}
+"""Modules around the layers, and the parts that they are."""
+
+
+def _part(name: str, known: Container[str]) -> str:
+    """The part of a parameter by its path; norms are one of the model, of a layer and of its attention."""
     owners = name.split(".")[:-1]
+    if owners[0] in OUTER:
+        return OUTER[owners[0]]
+    inner = owners[2] if owners[0] == "layers" and len(owners) > 2 else ""
+    if inner in known and inner != "attention":
+        return inner
     if any(owner.endswith("norm") for owner in owners):
         return "norms"
-    parts = {"embedding": "embedding", "positions": "positions", "head": "lm_head"}
-    if owners[0] in parts:
-        return parts[owners[0]]
-    return owners[2] if owners[2] in PARTS else "other"
+    return inner if inner in known else "other"

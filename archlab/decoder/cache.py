@@ -6,7 +6,7 @@ A layer that sees only so far has room for so many tokens: a ring, whose oldest 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ class LayerCache:
     tensors: Mapping[str, Tensor]
     span: Span | TensorSpan
     locality: Locality = EVERYWHERE
+    states: Mapping[tuple[str, str], Tensor] = field(default_factory=dict)
 
     def store(self, **new: Tensor) -> list[Tensor]:
         """Write each [B, heads, n, width]; what this pass reads under the same names, in the same order.
@@ -34,13 +35,25 @@ class LayerCache:
         """
         return [self.span.write(self.tensors[name], tensor.detach(), self.locality) for name, tensor in new.items()]
 
+    def recall(self, owner: str, name: str, start: Tensor) -> Tensor:
+        """What an axis keeps of each sequence under a name, a copy, [B, ..]; `start` before the first token."""
+        held = self.states[owner, name].to(start.dtype, copy=True)
+        if isinstance(self.span, Span):
+            return held if self.span.start else start
+        return torch.where(self.span.at[0] > 0, held, start)
+
+    def carry(self, owner: str, name: str, state: Tensor) -> None:
+        """Keep this in its place; gradients stop here."""
+        self.states[owner, name].copy_(state.detach())
+
 
 class KVCache:
     """Room for `length` tokens of `batch` sequences; a layer with a window or chunks has slots for one of them.
 
     position: int64 scalar tensor, the tokens held. In eager mode a number beside it lets reads stop at the last live
     token; where torch.compile traces, or with `static` (CUDA graphs), only the tensor is used and reads are masked.
-    `layers[i]` maps a tensor's name to the tensor. `nbytes` is exactly their bytes.
+    `layers[i]` maps a tensor's name to the tensor, `states[i]` an axis and a name to what the layer keeps of a sequence
+    however long it is. `nbytes` is exactly the bytes of all.
     """
 
     def __init__(
@@ -59,17 +72,24 @@ class KVCache:
         self.dtype, self.device = torch_dtype(dtype), torch.device(device)
         self.localities = [layer.attention.locality for layer in spec.layers]
         self.layers = [self._tensors(layer.attention) for layer in spec.layers]
+        self.states = [
+            {key: self._zeros(batch, *state.shape) for key, state in layer.states.items()} for layer in spec.layers
+        ]
         self.position = torch.zeros((), dtype=torch.int64, device=self.device)
         self._held: int | None = 0
 
     def _tensors(self, attention: Attention) -> dict[str, Tensor]:
         slots = attention.locality.kept(self.length)
         shapes = {kept.name: (self.batch, kept.heads, slots, kept.width) for kept in attention.cached()}
-        return {name: torch.zeros(shape, dtype=self.dtype, device=self.device) for name, shape in shapes.items()}
+        return {name: self._zeros(*shape) for name, shape in shapes.items()}
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for layer in self.layers for tensor in layer.values())
+        held = (tensor for layer in self.layers for tensor in layer.values())
+        return sum(tensor.nbytes for tensor in (*held, *(state for layer in self.states for state in layer.values())))
 
     @property
     def held(self) -> int:
@@ -99,7 +119,7 @@ class KVCache:
 
     def layer(self, index: int, span: Span | TensorSpan) -> LayerCache:
         """One layer's tensors, to be written at `span`."""
-        return LayerCache(self.layers[index], span, self.localities[index])
+        return LayerCache(self.layers[index], span, self.localities[index], self.states[index])
 
     def advance(self, count: int) -> None:
         """Count tokens that every layer has stored."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from archlab.components.attention.module import SharedKV, Step
-from archlab.components.block.module import scaled
+from archlab.components.block.module import Block, scaled
 from archlab.components.linear import Embedding
 from archlab.components.norm.module import make_norm
 from archlab.components.position.module import NoPosition, make_position
@@ -123,10 +123,13 @@ class Decoder(Generative):
             yield Step(rotations[kind], masks[key], memory, recompute, shared.get(kv))
 
 
-def _layer(spec: LayerSpec, width: int) -> nn.Module:
+def _layer(spec: LayerSpec, width: int) -> Block:
     attention = module_class("attention", spec.attention)(spec.attention, spec.dropout)
     ffn = module_class("ffn", spec.ffn)(spec.ffn, spec.dropout)
-    layer: nn.Module = module_class("block", spec.block)(spec.block, spec.norm, width, attention, ffn)
+    layer: Block = module_class("block", spec.block)(spec.block, spec.norm, width, attention, ffn)
+    for placed in spec.placed:
+        if not placed.idle:
+            layer.put(placed.place, module_class(placed.axis, placed)(placed))
     return layer
 
 

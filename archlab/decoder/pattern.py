@@ -10,12 +10,9 @@ from typing import Any
 from archlab.decoder.spec import MAX_LAYERS
 from archlab.errors import ConfigError, unknown_key
 from archlab.options import Verbatim
-from archlab.registry import choice
+from archlab.registry import REMEMBERED, choice, is_axis, places
 
 LAYER_AXES = ("norm", "attention", "position", "ffn", "dropout", "block")
-
-REMEMBERED = 2**14
-"""Blocks that are kept as read: a sweep writes the same ones again and again."""
 
 Blocks = Mapping[str, Verbatim]
 """The config's block of each axis."""
@@ -25,6 +22,11 @@ TypedOn = Mapping[str, frozenset[str]]
 
 Entry = tuple[int, Blocks, TypedOn]
 """How often an entry of the pattern repeats, what it changes by axis, and the keys that were set there."""
+
+
+def layer_axes() -> tuple[str, ...]:
+    """The axes that each layer has a choice on: archlab's own, and the places."""
+    return (*LAYER_AXES, *places())
 
 
 def read_pattern(pattern: Any, model: Blocks, typed: bool) -> list[Entry]:
@@ -53,8 +55,8 @@ def _entry(written: Verbatim, path: str) -> Entry:
         raise ConfigError(f"{path}.repeat", f"{repeat!r} is not a whole number from 1 to {MAX_LAYERS}", value=repeat)
     changes = {key: value for key, value in entry.items() if key != "repeat"}
     for axis, block in changes.items():
-        if axis not in LAYER_AXES:
-            raise unknown_key(axis, [*LAYER_AXES, "repeat"]).under(path)
+        if not is_axis(axis) or axis not in layer_axes():
+            raise unknown_key(axis, [*layer_axes(), "repeat"]).under(path)
         if not isinstance(block, Mapping):
             raise ConfigError(f"{path}.{axis}", f"{block!r} is not a mapping of options", value=block)
     typed = {axis: frozenset(_keys(block)) for axis, block in changes.items()}
@@ -79,7 +81,7 @@ def _keys(block: Mapping[str, Any]) -> set[str]:
 
 def refuse_idle(typed_on: TypedOn, pattern: Sequence[Entry]) -> None:
     """Raise ConfigError for an option that was typed for the model and that no layer takes from it."""
-    for axis in LAYER_AXES:
+    for axis in layer_axes():
         for key in sorted(typed_on[axis]) if pattern else ():
             if all(axis in changes and _overrides(axis, changes[axis].data, key) for _, changes, _ in pattern):
                 problem = "no layer would have it, for each entry of model.layers says otherwise; set it there"

@@ -7,19 +7,30 @@ an error.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from archlab.components.head.spec import Head
-from archlab.decoder.pattern import LAYER_AXES, REMEMBERED, Blocks, Entry, TypedOn, read_pattern, refuse_idle
+from archlab.components.placed import NONE
+from archlab.decoder.pattern import Blocks, Entry, TypedOn, layer_axes, read_pattern, refuse_idle
 from archlab.decoder.spec import MAX_LAYERS, DecoderSpec, LayerSpec
 from archlab.errors import ConfigError, nearest, unknown_key
 from archlab.frozen import Frozen
 from archlab.options import BLOCK, Option, Verbatim, option, options_of, read_options, verbatim
-from archlab.registry import AXES, Choice, choice, choices, part_choices
+from archlab.registry import (
+    Choice,
+    axes,
+    choice,
+    choices,
+    is_axis,
+    knows_option,
+    part_choices,
+    places,
+    read_once,
+    takes,
+)
 
 
 class ModelOptions(Frozen):
@@ -54,7 +65,7 @@ Read = tuple[Any, tuple[str, ...]]
 """A spec, and what was dropped from its block, a line each: the key below the block, and why."""
 
 
-@functools.lru_cache(REMEMBERED)
+@read_once
 def _read(axis: str, block: Verbatim, typed: frozenset[str], sizes: Sizes) -> Read:
     """The spec of one axis from its config block. typed, and the keys of notes and errors: below the block."""
     chosen = choice(axis, block.data.get("choice"))
@@ -72,13 +83,13 @@ def _read_part(opt: Option, block: Any, typed: frozenset[str], sizes: Sizes) -> 
     """The spec that an option holds, from the block below it."""
     assert opt.part is not None
     axis, default = opt.part
-    known = part_choices(opt)
     block = {} if block is None else block
     if not isinstance(block, Mapping):
         problem = f"{block!r} is not a block of options"
         raise _wrong_part(opt, opt.name, problem, block, block if isinstance(block, str) else None)
     name = block.get("choice", default)
-    if not isinstance(name, str) or name not in known:
+    if not takes(opt, name):
+        known = part_choices(opt)
         raise _wrong_part(opt, f"{opt.name}.choice", f"no choice {name!r}", name, nearest(str(name), known), known)
     try:
         return _read(axis, Verbatim({**block, "choice": name}), typed, sizes)
@@ -106,7 +117,7 @@ def _keep(chosen: Choice, block: Mapping[str, Any], typed: Collection[str]) -> t
             continue
         if key in chosen.options and (key in set_by_user or key not in excluded):
             kept[key] = value
-        elif not _known_somewhere(chosen.axis, key):
+        elif not knows_option(chosen.axis, key):
             raise unknown_key(key, chosen.options)
         elif key in set_by_user:
             raise _typed_but_lacking(chosen, key, value)
@@ -116,18 +127,13 @@ def _keep(chosen: Choice, block: Mapping[str, Any], typed: Collection[str]) -> t
     return kept, notes
 
 
-def _known_somewhere(axis: str, key: str) -> bool:
-    """Whether some choice of the axis has the option, as its own or as one that it fixes."""
-    return any(key in options_of(other.spec) for other in choices(axis).values())
-
-
-@functools.lru_cache(REMEMBERED)
+@read_once
 def _read_layer(blocks: tuple[Verbatim, ...], typed: tuple[frozenset[str], ...], sizes: Sizes) -> Read:
-    """One layer's spec from its blocks, in the order of LAYER_AXES; notes and errors as of `_read`, below the axis."""
+    """One layer's spec from its blocks, in the order of `layer_axes`; notes, errors as of `_read`, below the axis."""
     parts: dict[str, Any] = {}
     dropped: list[str] = []
-    for axis, block, keys in zip(LAYER_AXES, blocks, typed, strict=True):
-        more: Sizes = (("norm", parts["norm"]),) if axis == "attention" else ()
+    for axis, block, keys in zip(layer_axes(), blocks, typed, strict=True):
+        more: Sizes = (("norm", parts["norm"]),) if axis == "attention" or axis in places() else ()
         if axis == "position":
             more = (("n_heads", parts["attention"].n_heads),)
         try:
@@ -137,10 +143,11 @@ def _read_layer(blocks: tuple[Verbatim, ...], typed: tuple[frozenset[str], ...],
         except ConfigError as error:
             raise error.under(axis) from None
         dropped += [f"{axis}.{note}" for note in notes]
-    return _layer(**parts), tuple(dropped)
+    placed = tuple(parts.pop(name) for name in places())
+    return _layer(**parts, placed=placed), tuple(dropped)
 
 
-@functools.lru_cache(REMEMBERED)
+@read_once
 def _layer(**parts: Any) -> LayerSpec:
     """The layer of these specs; equal ones are the same object, and more are kept than a model may have."""
     return LayerSpec(**parts)
@@ -156,12 +163,12 @@ class _Reader:
 
     def layer(self, blocks: Blocks, path: str, typed: TypedOn) -> LayerSpec:
         """One layer's spec from its blocks below `path`; equal layers come back as the same object."""
-        written = tuple(blocks[axis] for axis in LAYER_AXES)
-        keys = tuple(typed[axis] for axis in LAYER_AXES)
+        written = tuple(blocks[axis] for axis in layer_axes())
+        keys = tuple(typed[axis] for axis in layer_axes())
         try:
             layer, dropped = _read_layer(written, keys, self.sizes)
         except ConfigError as error:
-            raise _placed(error, path, LAYER_AXES, blocks) from None
+            raise _placed(error, path, layer_axes(), blocks) from None
         self._note(path, dropped)
         spec: LayerSpec = layer
         return spec
@@ -201,7 +208,7 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-@functools.lru_cache(REMEMBERED)
+@read_once
 def _changed(axis: str, base: Verbatim, change: Verbatim) -> Verbatim:
     """A layer's block: the model's with what the layer changes."""
     return Verbatim(merge(_usable(axis, base.data, change.data), change.data))
@@ -267,14 +274,16 @@ def _check_sharing(spec: DecoderSpec) -> None:
 
 
 def _split(model: Mapping[str, Any]) -> tuple[Blocks, dict[str, Any]]:
-    """The axes' blocks, and what belongs to the model itself."""
+    """The axes' blocks, and what belongs to the model itself. At a place of which nothing is said there is nothing."""
+    known = options_of(ModelOptions)
+    own = {key: value for key, value in model.items() if key != "layers" and (key in known or not is_axis(key))}
     blocks = {}
-    for axis in AXES:
-        block = model.get(axis)
+    for axis in axes():
+        block = model.get(axis, NONE if axis in places() else None)
         if not isinstance(block, BLOCK):
             raise _no_block(axis, block)
         blocks[axis] = verbatim(block)
-    return blocks, {key: value for key, value in model.items() if key not in AXES and key != "layers"}
+    return blocks, own
 
 
 def _no_block(axis: str, value: Any) -> ConfigError:
@@ -283,18 +292,18 @@ def _no_block(axis: str, value: Any) -> ConfigError:
     return ConfigError(f"model.{axis}", "is an axis and needs a choice", valid=choices(axis))
 
 
-@functools.lru_cache(REMEMBERED)
+@read_once
 def _typed_on(typed: frozenset[str]) -> TypedOn:
     keys = {key.removeprefix("model.") for key in typed}
-    return {axis: frozenset(_below(axis, keys)) for axis in AXES}
+    return {axis: frozenset(_below(axis, keys)) for axis in axes()}
 
 
-@functools.lru_cache(REMEMBERED)
+@read_once
 def _read_model(written: Verbatim) -> ModelOptions:
     own, known = written.data, options_of(ModelOptions)
     for key in own:
         if key not in known:
-            raise unknown_key(key, [*known, *AXES, "layers"]).under("model")
+            raise unknown_key(key, [*known, *axes(), "layers"]).under("model")
     try:
         return ModelOptions(**read_options(ModelOptions, own))
     except ConfigError as error:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
-from archlab.components.attention.base import Attention, CachedTensor
+from archlab.components.attention.base import Attention, CachedTensor, State
 from archlab.components.block.spec import Block
+from archlab.components.counted.costs import counted_costs
 from archlab.components.dropout.spec import Dropout
 from archlab.components.ffn.spec import FFN
 from archlab.components.head.spec import Head, LanguageHead
 from archlab.components.locality import Locality
 from archlab.components.norm.spec import Norm
+from archlab.components.placed import Placed
 from archlab.components.position.spec import Position
 from archlab.components.tape import Activation, Tape
 from archlab.decoder.sharing import kv_sources, shared_kinds, sharing_groups
 from archlab.errors import RequestError
-from archlab.frozen import Frozen, derived, replace, values_of
+from archlab.frozen import Frozen, derived, fields_of, replace, values_of
 from archlab.options import Spec
 
 MAX_LAYERS = 10_000
@@ -29,7 +33,7 @@ def listed_kinds(kinds: int) -> int:
 
 
 class LayerSpec(Frozen):
-    """One layer: a residual layout around attention and FFN."""
+    """One layer: a residual layout around attention and FFN. placed: the choice at each place, see `archlab.place`."""
 
     block: Block
     norm: Norm
@@ -37,6 +41,7 @@ class LayerSpec(Frozen):
     attention: Attention
     ffn: FFN
     dropout: Dropout
+    placed: tuple[Placed, ...] = ()
 
     @property
     def position_kind(self) -> tuple[Position, int]:
@@ -50,7 +55,24 @@ class LayerSpec(Frozen):
 
     def axes(self) -> dict[str, Spec]:
         """The layer's choice on each of its axes."""
-        return values_of(self)
+        own = {axis: part for axis, part in values_of(self).items() if axis != "placed"}
+        return own | {part.axis: part for part in self.placed}
+
+    def with_axes(self, axes: Mapping[str, Any]) -> LayerSpec:
+        """The same with other choices on some axes."""
+        own = {axis: part for axis, part in axes.items() if axis in fields_of(LayerSpec)}
+        return replace(self, **own, placed=tuple(axes.get(part.axis, part) for part in self.placed))
+
+    @property
+    def beside(self) -> dict[str, Block | Placed]:
+        """What has parameters beside norms, attention and FFN, by the part that they count under."""
+        return {"other": self.block, **{part.axis: part for part in self.placed}}
+
+    @derived
+    def states(self) -> dict[tuple[str, str], State]:
+        """What the layer keeps of a sequence however long it is, by axis and name."""
+        keeping: tuple[Attention | Placed, ...] = (self.attention, *self.placed)
+        return {(part.axis, state.name): state for part in keeping for state in part.states()}
 
     def on_tape(self, tape: Tape, x: Activation) -> Activation:
         """The layer's output for x, of a pass over all tokens of the sequences."""
@@ -59,15 +81,28 @@ class LayerSpec(Frozen):
         return self.block.on_tape(tape, x, norm, attention, ffn)
 
     def attention_on_tape(self, tape: Tape, x: Activation) -> Activation:
-        return self.attention.on_tape(tape, x, self.dropout, self.position)
+        y = self.attention.on_tape(tape, self._placed_on_tape("attention", True, tape, x), self.dropout, self.position)
+        return self._placed_on_tape("attention", False, tape, y)
 
     def ffn_on_tape(self, tape: Tape, x: Activation) -> Activation:
-        return self.ffn.on_tape(tape, x, self.dropout.ffn)
+        y = self.ffn.on_tape(tape, self._placed_on_tape("ffn", True, tape, x), self.dropout.ffn)
+        return self._placed_on_tape("ffn", False, tape, y)
+
+    def _placed_on_tape(self, part: str, before: bool, tape: Tape, x: Activation) -> Activation:
+        """x through what stands before or after a part."""
+        for placed in self.placed:
+            if (placed.place.part, placed.place.before) == (part, before):
+                x = placed.on_tape(tape, x)
+        return x
 
     def share(self, tp: int, ep: int) -> LayerSpec:
         """What one device computes of it: its heads, its share of each matrix and of the routed experts."""
         return replace(
-            self, attention=self.attention.share(tp), ffn=self.ffn.share(tp, ep), position=self.position.share(tp)
+            self,
+            attention=self.attention.share(tp),
+            ffn=self.ffn.share(tp, ep),
+            position=self.position.share(tp),
+            placed=tuple(part.share(tp) for part in self.placed),
         )
 
 
@@ -165,9 +200,21 @@ class DecoderSpec(Frozen):
     @derived
     def remarks(self) -> tuple[str, ...]:
         """What somebody who set the options might not expect of the layers' choices, a line each."""
+        said = (f"{axis}: {remark}" for axis, part in self._parts for remark in part.remarks())
+        counted = (f"{axis} {name}: {', '.join(costs)} counted on the module" for axis, name, costs in self.counted)
+        return tuple(dict.fromkeys((*said, *counted)))
+
+    @derived
+    def counted(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+        """Choices whose specs do not say all that they cost: axis, name, and what is counted on their modules."""
+        kinds = {(axis, part.choice): counted_costs(type(part)) for axis, part in self._parts}
+        return tuple((axis, name, costs) for (axis, name), costs in kinds.items() if costs)
+
+    @property
+    def _parts(self) -> tuple[tuple[str, Spec], ...]:
+        """Each distinct choice with its axis."""
         parts = {id(part): (axis, part) for layer, _ in self.layer_kinds for axis, part in layer.axes().items()}
-        said = (f"{axis}: {remark}" for axis, part in parts.values() for remark in part.remarks())
-        return tuple(dict.fromkeys(said))
+        return (*parts.values(), ("head", self.head))
 
     def check_length(self, length: int) -> None:
         """Raise RequestError where a run of `length` tokens in all goes past the positions' end."""

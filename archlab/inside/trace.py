@@ -65,7 +65,7 @@ def _explicit(spec: DecoderSpec) -> DecoderSpec:
     """The same with the explicit softmax in every layer."""
     made: dict[int, Any] = {}
     for layer in spec.layers:
-        made.setdefault(id(layer), replace(layer, attention=replace(layer.attention, backend="math")))
+        made.setdefault(id(layer), replace(layer, attention=layer.attention.on_backend("math")))
     return replace(spec, layers=tuple(made[id(layer)] for layer in spec.layers))
 
 

@@ -165,7 +165,7 @@ def with_backend(spec: DecoderSpec, backend: str | None) -> DecoderSpec:
     if backend not in BACKENDS:
         raise ConfigError("attention", f"{backend!r} is not one of its values", value=backend, valid=BACKENDS)
     changed = {
-        id(layer): replace(layer, attention=replace(layer.attention, backend=backend)) for layer, _ in spec.layer_kinds
+        id(layer): replace(layer, attention=layer.attention.on_backend(backend)) for layer, _ in spec.layer_kinds
     }
     return replace(spec, layers=tuple(changed[id(layer)] for layer in spec.layers))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archlab.errors import ConfigError
@@ -75,7 +76,15 @@ def _composition(record: Record, console: Console) -> None:
         grid.add(*_layer_kind(kind, axes))
     if "more_kinds" in whole_model:
         grid.add("other layers", "", f"{value_text(whole_model['more_kinds'])} more kinds")
+    for plugin in record.plugins:
+        grid.add("plugin", clean(Path(str(plugin.get("word"))).name), _version(plugin))
     show(grid, console)
+
+
+def _version(plugin: Mapping[str, Any]) -> str:
+    """The start of a file's checksum; of an installed package, its version."""
+    checksum = str(plugin.get("sha256") or "")[:12]
+    return clean(f"sha256 {checksum}" if checksum else str(plugin.get("version") or ""))
 
 
 def _padding(whole_model: Mapping[str, Any]) -> str:

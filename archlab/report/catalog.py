@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from archlab.frozen import MISSING
 from archlab.options import Option
 from archlab.record import SCHEMA
-from archlab.registry import AXES, Choice, choices
+from archlab.registry import Choice, axes, choices, places
 from archlab.report.grid import Cell, Column, Grid, heading, line, show
 from archlab.report.text import clean, options_text, value_text
 
@@ -44,9 +44,9 @@ TYPES = {int: "whole number", float: "number", str: "word", tuple: "list of numb
 
 def show_components(axis: str | None, users: Users, console: Console) -> None:
     """The choices of every axis, with the names of their options; of one axis, with all about its options."""
-    for name in (axis,) if axis else AXES:
+    for index, name in enumerate(_axes(axis)):
         known = choices(name)
-        heading(console, name, first=name in (axis, AXES[0]))
+        heading(console, name, *([places()[name].words] if name in places() else []), first=index == 0)
         _show_choices(known, users, console)
         if axis:
             _show_options(known, console)
@@ -56,6 +56,14 @@ def show_components(axis: str | None, users: Users, console: Console) -> None:
     if not axis:
         console.print()
         line(console, Cell("archlab components AXIS tells what each option does", "dim"))
+
+
+def _axes(axis: str | None) -> tuple[str, ...]:
+    """The axis that is asked for; without one all, those that installed packages bring too."""
+    if axis is not None:
+        return (axis,)
+    choices(axes()[0])  # imports what is installed
+    return axes()
 
 
 def _show_choices(known: Mapping[str, Choice], users: Users, console: Console) -> None:
@@ -124,7 +132,7 @@ def components_data(axis: str | None, users: Users) -> dict[str, Any]:
         "schema": SCHEMA,
         "axes": {
             name: {key: _choice_data(chosen, users.get((name, key), [])) for key, chosen in choices(name).items()}
-            for name in ((axis,) if axis else AXES)
+            for name in _axes(axis)
         },
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from archlab.components.attention import kept
@@ -11,7 +12,7 @@ from archlab.components.norm.spec import Norm
 from archlab.components.position.spec import Position
 from archlab.components.tape import Activation, Tape
 from archlab.errors import ConfigError
-from archlab.frozen import Frozen, derived
+from archlab.frozen import Frozen, derived, fields_of, replace
 from archlab.options import Spec, inherited, option
 
 
@@ -25,6 +26,17 @@ class CachedTensor(Frozen):
     @property
     def elements_per_token(self) -> int:
         return self.heads * self.width
+
+
+class State(Frozen):
+    """One tensor that a layer keeps of a sequence however long it is, of this shape: a convolution's last inputs."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
 
 
 class Attention(Spec):
@@ -66,8 +78,12 @@ class Attention(Spec):
         """What really runs: `sdpa` or `math`."""
         raise self.unsaid("backend_used")
 
+    def on_backend(self, backend: str) -> Self:
+        """The same with `sdpa` or `math`, where it lets that be chosen."""
+        return replace(self, backend=backend) if "backend" in fields_of(type(self)) else self
+
     def params(self) -> dict[str, int]:
-        """Parameters by tensor; those that end in `_norm` count under norms."""
+        """Parameters by tensor; those that end in `norm` count under norms."""
         raise self.unsaid("params")
 
     def fan_in(self) -> dict[str, int]:
@@ -86,6 +102,10 @@ class Attention(Spec):
         """What is kept of each token between decode steps."""
         raise self.unsaid("cached")
 
+    def states(self) -> tuple[State, ...]:
+        """What is kept of each sequence between decode steps, however long it is."""
+        return ()
+
     def read(self) -> tuple[CachedTensor, ...]:
         """What a decode step reads of each earlier token: what this layer keeps of it, or the one whose it shares."""
         return self.cached()
@@ -103,7 +123,7 @@ class Attention(Spec):
     @derived
     def n_norm_params(self) -> int:
         """Those of its norms."""
-        return sum(count for tensor, count in self.params().items() if tensor.endswith("_norm"))
+        return sum(count for tensor, count in self.params().items() if is_norm(tensor))
 
     def on_tape(self, tape: Tape, x: Activation, dropout: Dropout, position: Position) -> Activation:
         """The output for x, of a pass over all tokens of the sequences."""
@@ -131,6 +151,11 @@ class Attention(Spec):
     def share(self, tp: int) -> Self:
         """What one of `tp` devices computes, each with its heads; one KV head where there are fewer than devices."""
         raise self.unsaid("share")
+
+
+def is_norm(tensor: str) -> bool:
+    """Whether a tensor among `params` is of a norm."""
+    return tensor.endswith("norm")
 
 
 def divisors(number: int) -> list[int]:

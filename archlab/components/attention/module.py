@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +17,6 @@ from archlab.components.attention.latent import LatentAttention as LatentSpec
 from archlab.components.dropout.spec import Dropout
 from archlab.components.linear import Linear
 from archlab.components.norm.module import make_norm
-from archlab.components.position.module import Rotation
 from archlab.registry import implements
 
 
@@ -25,6 +25,12 @@ class Memory(Protocol):
 
     def store(self, **new: Tensor) -> list[Tensor]:
         """Append each tensor [B, heads, n, width]; what this pass reads, [B, heads, m, width], in the same order."""
+
+    def recall(self, owner: str, name: str, start: Tensor) -> Tensor:
+        """What an axis keeps of each sequence under a name, a copy, [B, ..]; `start` before the first token."""
+
+    def carry(self, owner: str, name: str, state: Tensor) -> None:
+        """Keep this in its place."""
 
 
 class SharedKV:
@@ -40,26 +46,51 @@ class Step:
     rotation: turns queries and keys. mask: bool [n, m], True where visible, or a number [h, n, m] added to the scores,
     -inf where not visible; None means causal. memory: the KV cache. recompute: whether the backward pass works out the
     scores again from queries, keys and values. shared: what a layer that shares keys and values reads; another puts its
-    own there.
+    own there. owner: the axis whose module is told.
     """
 
-    rotation: Rotation | None = None
+    rotation: Callable[[Tensor], Tensor] | None = None
     mask: Tensor | None = None
     memory: Memory | None = None
     recompute: bool = False
     shared: SharedKV | None = None
+    owner: str = "attention"
+
+    def of(self, owner: str) -> Step:
+        """The same, for the module at a place."""
+        return Step(self.rotation, self.mask, self.memory, self.recompute, self.shared, owner)
+
+    def turned(self, x: Tensor) -> Tensor:
+        """Queries or keys [B, heads, n, width], turned by the position where it turns any."""
+        return x if self.rotation is None else self.rotation(x)
+
+    def with_earlier(self, **new: Tensor) -> list[Tensor]:
+        """Each tensor [B, heads, n, width], kept, as this pass reads it: after those of earlier tokens."""
+        if self.memory is None:
+            return list(new.values())
+        return [held.to(own.dtype) for held, own in zip(self.memory.store(**new), new.values(), strict=True)]
+
+    def recall(self, name: str, start: Tensor) -> Tensor:
+        """What was carried on under a name from the tokens before these, [B, ..]; `start` where there are none."""
+        return start if self.memory is None else self.memory.recall(self.owner, name, start)
+
+    def carry(self, **states: Tensor) -> None:
+        """Keep tensors [B, ..] for the tokens after these, in the place of what was kept; for inference alone."""
+        if self.memory is not None:
+            for name, state in states.items():
+                self.memory.carry(self.owner, name, state)
 
 
 class Attending(nn.Module):
-    """Base of the attentions: the way through `attend` and out."""
+    """Base of the attentions: the way through `attend` and out, through the projection `o`."""
 
     o: nn.Linear
 
-    def __init__(self, backend: str, logit_cap: float | None, dropout: Dropout) -> None:
+    def __init__(self, backend: str = "sdpa", logit_cap: float | None = None, dropout: Dropout | None = None) -> None:
         super().__init__()
         self.backend, self.logit_cap = backend, logit_cap
-        self.attention_dropout = dropout.attention
-        self.residual_dropout = nn.Dropout(dropout.residual)
+        self.attention_dropout = dropout.attention if dropout else 0.0
+        self.residual_dropout = nn.Dropout(dropout.residual if dropout else 0.0)
 
     @property
     def backend_used(self) -> str:
@@ -130,7 +161,7 @@ class SelfAttention(Attending):
         if self.spec.qk_norm in ("head", "per_head"):
             heads = self._normed(heads)
         heads = [t.transpose(1, 2) for t in heads]
-        return heads if step.rotation is None else [*map(step.rotation, heads[:2]), *heads[2:]]
+        return [*map(step.turned, heads[:2]), *heads[2:]]
 
     def _projected(self, x: Tensor) -> list[Tensor]:
         if self.qkv is not None:
@@ -147,8 +178,7 @@ class SelfAttention(Attending):
             assert step.shared is not None
             return step.shared.tensors
         k, v = own
-        if step.memory is not None:
-            k, v = (held.to(k.dtype) for held in step.memory.store(key=k, value=v))
+        k, v = step.with_earlier(key=k, value=v)
         if step.shared is not None:
             step.shared.tensors = k, v
         return k, v
@@ -185,11 +215,9 @@ class LatentAttention(Attending):
         q, latent = self._queries(x, step), self._latent(x, step)
         if self.spec.cache == "expanded":
             k, v = self._expand(latent)
-            if step.memory is not None:
-                k, v = (held.to(q.dtype) for held in step.memory.store(key=k, value=v))
+            k, v = step.with_earlier(key=k, value=v)
         else:
-            if step.memory is not None:
-                latent = step.memory.store(latent=latent)[0].to(q.dtype)
+            (latent,) = step.with_earlier(latent=latent)
             if latent.shape[2] != q.shape[2]:
                 return self.finish(self._absorbed(q, latent, step))
             k, v = self._expand(latent)
@@ -209,7 +237,7 @@ class LatentAttention(Attending):
     @staticmethod
     def _turned(x: Tensor, first: int, step: Step) -> Tensor:
         """x [.., n, width] with its features from `first` on turned."""
-        return x if step.rotation is None else torch.cat((x[..., :first], step.rotation(x[..., first:])), -1)
+        return x if step.rotation is None else torch.cat((x[..., :first], step.turned(x[..., first:])), -1)
 
     def _expand(self, latent: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [B, h, m, nope_dim + rope_dim] and values [B, h, m, v_dim] of [B, 1, m, kv_rank + rope_dim]."""

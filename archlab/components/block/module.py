@@ -8,7 +8,7 @@ from archlab.components.attention.module import Step
 from archlab.components.block import spec as specs
 from archlab.components.norm.module import make_norm
 from archlab.components.norm.spec import Norm
-from archlab.registry import implements
+from archlab.registry import Place, implements
 
 
 def scaled(x: Tensor, factor: float) -> Tensor:
@@ -28,8 +28,30 @@ class Block(nn.Module):
         super().__init__()
         self.residual_scale, self.branch_scale = spec.residual_scale, spec.branch_scale
         self.attention, self.ffn = attention, ffn
+        self.places: list[Place] = []
+        self.norm_names = spec.norm_names
         for name in spec.norm_names:
             self.add_module(name, make_norm(norm, width))
+
+    def put(self, place: Place, module: nn.Module) -> None:
+        """Have a module stand before or after attention or FFN."""
+        self.add_module(place.name, module)
+        self.places.append(place)
+
+    def attend(self, x: Tensor, step: Step) -> Tensor:
+        """Attention, with what stands before and after it."""
+        y = self.attention(self._through("attention", True, x, step), step)
+        return self._through("attention", False, y, step)
+
+    def feed(self, x: Tensor, step: Step) -> Tensor:
+        """The FFN, with what stands before and after it."""
+        return self._through("ffn", False, self.ffn(self._through("ffn", True, x, step)), step)
+
+    def _through(self, part: str, before: bool, x: Tensor, step: Step) -> Tensor:
+        for place in self.places:
+            if (place.part, place.before) == (part, before):
+                x = getattr(self, place.name)(x, step.of(place.name))
+        return x
 
     def add(self, x: Tensor, branch: Tensor) -> Tensor:
         """The residual sum, r x + b branch."""
@@ -45,8 +67,8 @@ class PreNorm(Block):
     """x <- r x + b f(norm(x)). Xiong et al. 2020, fig. 1b."""
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        x = self.add(x, self.attention(self.attention_norm(x), step))
-        return self.add(x, self.ffn(self.ffn_norm(x)))
+        x = self.add(x, self.attend(self.attention_norm(x), step))
+        return self.add(x, self.feed(self.ffn_norm(x), step))
 
 
 @implements(specs.PostNorm)
@@ -54,8 +76,8 @@ class PostNorm(Block):
     """x <- norm(r x + b f(x)). Vaswani et al. 2017, section 3.1."""
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        x = self.attention_norm(self.add(x, self.attention(x, step)))
-        return self.ffn_norm(self.add(x, self.ffn(x)))
+        x = self.attention_norm(self.add(x, self.attend(x, step)))
+        return self.ffn_norm(self.add(x, self.feed(x, step)))
 
 
 @implements(specs.Sandwich)
@@ -63,8 +85,8 @@ class Sandwich(Block):
     """x <- r x + b norm(f(norm(x))). Ding et al. 2021 (CogView), section 2.4."""
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        x = self.add(x, self.attention_post_norm(self.attention(self.attention_norm(x), step)))
-        return self.add(x, self.ffn_post_norm(self.ffn(self.ffn_norm(x))))
+        x = self.add(x, self.attention_post_norm(self.attend(self.attention_norm(x), step)))
+        return self.add(x, self.ffn_post_norm(self.feed(self.ffn_norm(x), step)))
 
 
 @implements(specs.ResPostNorm)
@@ -72,8 +94,8 @@ class ResPostNorm(Block):
     """x <- r x + b norm(f(x)). Liu et al. 2021 (Swin V2), section 3.2; OLMo 2 (Walsh et al. 2024)."""
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        x = self.add(x, self.attention_post_norm(self.attention(x, step)))
-        return self.add(x, self.ffn_post_norm(self.ffn(x)))
+        x = self.add(x, self.attention_post_norm(self.attend(x, step)))
+        return self.add(x, self.ffn_post_norm(self.feed(x, step)))
 
 
 @implements(specs.Parallel)
@@ -86,5 +108,5 @@ class Parallel(Block):
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         normed = self.attention_norm(x)
-        branches = self.attention(normed, step) + self.ffn(normed if self.shared else self.ffn_norm(x))
+        branches = self.attend(normed, step) + self.feed(normed if self.shared else self.ffn_norm(x), step)
         return self.add(x, branches)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from archlab.components.tape import Activation, Tape
+from archlab.frozen import derived
 from archlab.options import Spec, inherited, option
 from archlab.registry import register
 
@@ -51,6 +52,19 @@ class Block(Spec):
     @property
     def norm_names(self) -> tuple[str, ...]:
         return ("attention_norm", "ffn_norm")
+
+    def params(self) -> dict[str, int]:
+        """Parameters by tensor, beside those of norms, attention and FFN."""
+        return {}
+
+    def fan_in(self) -> dict[str, int]:
+        """Input features of each matrix among these, by tensor."""
+        return {}
+
+    @derived
+    def n_params(self) -> int:
+        """All of these."""
+        return sum(self.params().values())
 
     def on_tape(self, tape: Tape, x: Activation, norm: Part, attention: Part, ffn: Part) -> Activation:
         """The layer's output for x."""

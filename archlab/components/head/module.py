@@ -6,6 +6,7 @@ so that the tie survives the meta device, copies and casts, and each parameter i
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from archlab.components.head import spec as specs
@@ -48,3 +49,20 @@ class TaskHead(_Projection):
         """x [B, n, d_model] -> [B, n, n_outputs]; the embedding is not used."""
         assert self.weight is not None
         return self.product(x, self.weight, self.bias)
+
+
+def loss_of(head: nn.Module, spec: specs.Head, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss that a head is trained with, in float32 or wider: its own `loss(outputs, targets)` where it has one.
+
+    Next-token cross entropy; for classes, cross entropy, and for numbers, the squared error, against made-up ones.
+    """
+    wide = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    own = getattr(head, "loss", None)
+    if own is not None:
+        loss: Tensor = own(wide, targets)
+        return loss
+    if isinstance(spec, specs.RegressionHead):
+        return F.mse_loss(wide, torch.zeros_like(wide))
+    if spec.last_token_only:
+        targets = targets[:, -1] % wide.shape[-1]
+    return F.cross_entropy(wide.flatten(0, -2), targets.flatten())
