@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from archlab.cost.flops import flops as flops
     from archlab.cost.kv import kv_cache as kv_cache
     from archlab.cost.params import parameters as parameters
+    from archlab.inside.contract import check_component as check_component
     from archlab.model import build as build
     from archlab.options import option as option
     from archlab.plugins import load as load_plugin
@@ -45,6 +46,7 @@ _HOMES = {
     "place": "archlab.components.own:place",
     "option": "archlab.options:option",
     "load_plugin": "archlab.plugins:load",
+    "check_component": "archlab.inside.contract:check_component",
     "Attending": "archlab.components.attention.module:Attending",
     "Step": "archlab.components.attention.module:Step",
     "Block": "archlab.components.block.module:Block",
@@ -54,8 +56,8 @@ _HOMES = {
 """Where each public name is from."""
 
 __all__ = [
-    "Attending", "Block", "NoPosition", "Rotation", "Step", "__version__", "build", "component", "flops", "kv_cache",
-    "load", "load_plugin", "option", "parameters", "place", "sweep",
+    "Attending", "Block", "NoPosition", "Rotation", "Step", "__version__", "build", "check_component", "component",
+    "flops", "kv_cache", "load", "load_plugin", "option", "parameters", "place", "sweep",
 ]  # fmt: skip
 
 

@@ -58,8 +58,9 @@ def described() -> list[dict[str, Any]]:
     return [*named(), *({"word": name, "version": version} for name, version in _installed.items())]
 
 
-def load(word: str) -> Plugin:
+def load(word: str | Path) -> Plugin:
     """Run a Python file, a folder with an __init__.py, or a module by its name. Raises RequestError."""
+    word = str(word)
     path = Path(word).absolute()
     is_path = path.suffix == ".py" or "/" in word or path.exists()
     plugin = _of_path(path) if is_path else _of_module(word)
@@ -85,20 +86,21 @@ def check_same(before: Plugin, now: Plugin) -> None:
 
 
 def require(recorded: Iterable[Mapping[str, Any]], where: str) -> None:
-    """Raise RequestError where a record was made with a plugin that is not named now: reading one runs no code.
+    """Raise RequestError where a record was made with plugins that are not named now: reading one runs no code.
 
     One of the same name with other code is told of on stderr.
     """
-    for told in recorded:
-        if "sha256" not in told:  # an installed package
-            continue
-        before = Plugin(**told)
-        now = next((one for one in _named.values() if Path(one.word).name == Path(before.word).name), None)
-        if now is None:
-            problem = f"it was made with the plugin {before.short}; its code is run where it is named again"
-            raise RequestError(f"{where}: {problem}: --plugin {before.word}")
-        if now.sha256 != before.sha256:
-            print(f"note: {where}: was made with {before.short}; this is {now.short}", file=sys.stderr)
+    made_with = [Plugin(**told) for told in recorded if "sha256" in told]  # the others are installed packages
+    now = {Path(plugin.word).name: plugin for plugin in _named.values()}
+    missing = [plugin for plugin in made_with if Path(plugin.word).name not in now]
+    if missing:
+        flags = " ".join(f"--plugin {plugin.word}" for plugin in missing)
+        names = ", ".join(plugin.short for plugin in missing)
+        raise RequestError(f"{where}: it was made with {names}, whose code is run where it is named again: {flags}")
+    for before in made_with:
+        named = now[Path(before.word).name]
+        if named.sha256 != before.sha256:
+            print(f"note: {where}: was made with {before.short}; this is {named.short}", file=sys.stderr)
 
 
 # --- finding and running ----------------------------------------------------------------------------------------------

@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from archlab import completion
 from archlab.cli.options import OPEN, Debug, Format, Json, Model, Overrides, Plugins, print_answer
 from archlab.document import Document
+from archlab.errors import RequestError
 
 
 def register(app: typer.Typer) -> None:
@@ -46,8 +48,16 @@ def shapes(
 
 
 def verify(
-    model: Model,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="A preset, an archlab YAML, a config.json, a run.", autocompletion=completion.complete_model
+        ),
+    ] = None,
     overrides: Overrides = None,
+    component: Annotated[
+        str | None, typer.Option("--component", help="The contract of one choice instead: norm/rmsnorm.")
+    ] = None,
     form: Format = "table",
     as_json: Json = False,
     plugins: Plugins = None,
@@ -56,17 +66,36 @@ def verify(
     """The self-check in full: closed forms, cache, causality, backends, tables, tie, gradients. Exit code 1 if not so.
 
     archlab verify qwen3-0.6b model/position=alibi
-    """
-    from archlab.compose import request
 
+    archlab verify --component norm/dyt --plugin dyt.py
+    """
     made: list[Document] = []
 
     def answer() -> Document:
-        from archlab.host import available_memory
-        from archlab.inside.checks import document
-
-        made.append(document(request(model, overrides or []).spec, available_memory() // 2))
+        made.append(_of_model(model, overrides) if component is None else _of_choice(component, model))
         return made[0]
 
     print_answer(answer, form, as_json, None)
     return int(any(row["ok"] == "no" for row in made[0].tables[0].rows))
+
+
+def _of_model(model: str | None, overrides: list[str] | None) -> Document:
+    """The self-check of a model."""
+    if model is None:
+        raise RequestError("name a model, or a choice by --component AXIS/CHOICE")
+    from archlab.compose import request
+    from archlab.host import available_memory
+    from archlab.inside.checks import document
+
+    return document(request(model, overrides or []).spec, available_memory() // 2)
+
+
+def _of_choice(name: str, beside: str | None) -> Document:
+    """The contract of a choice."""
+    if beside is not None:
+        raise RequestError(f"--component {name} is tried in models of its own; leave out {beside}")
+    from archlab.inside.contract import document
+    from archlab.registry import choice
+
+    axis, _, chosen = name.partition("/")
+    return document(axis, choice(axis, chosen).name)

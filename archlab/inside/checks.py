@@ -6,7 +6,7 @@ the first layer of each kind alone; where that does not fit either, only the clo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,9 @@ ROUNDED = 1e-6
 BYTES = 8 * 4
 """A parameter in float64 with its gradient and what is beside both while they are made."""
 
+Check = Mapping[str, Any]
+"""See `archlab.verify.check`."""
+
 COLUMNS = (Column("check"), Column("expected"), Column("found"), Column("ok"))
 
 
@@ -38,13 +41,21 @@ def document(spec: DecoderSpec, room: int) -> Document:
     """Every check of a model, its first difference the verdict. room: bytes that the tried module may take."""
     tried = fitting(spec, room)
     found = [*verify(spec), *(() if tried is None else behaviour(tried))]
+    return checked(spec.name, found, _tried(spec, tried, room))
+
+
+def checked(name: str, found: Sequence[Check], tried: Mapping[str, str], notes: Sequence[str] = ()) -> Document:
+    """The answer of `archlab verify`: what was checked, the first difference its verdict."""
     rows = [{"check": one["name"], **{key: _text(one[key]) for key in ("expected", "found", "ok")}} for one in found]
     bad = [one for one in found if not one["ok"]]
-    verdict = (
-        f"{bad[0]['name']}: {bad[0]['found']}, not {bad[0]['expected']}" if bad else f"all {len(found)} checks hold"
-    )
+    verdict = difference(bad[0]) if bad else f"all {len(found)} checks hold"
     table = Table("checks", "Checks", COLUMNS, rows)
-    return Document("verify", spec.name, [table], verdict=verdict, assumptions=_tried(spec, tried, room))
+    return Document("verify", name, [table], verdict=verdict, assumptions=tried, notes=notes)
+
+
+def difference(check: Check) -> str:
+    """What a check that does not hold found, and what it should have."""
+    return f"{check['name']}: {_text(check['found'])}, not {_text(check['expected'])}"
 
 
 def _text(value: Any) -> str:
@@ -74,7 +85,12 @@ def fitting(spec: DecoderSpec, room: int) -> DecoderSpec | None:
 
 def behaviour(spec: DecoderSpec) -> Iterator[dict[str, Any]]:
     """What the module does, a line a check: see `archlab.verify.check`."""
-    decoder = build(spec, dtype="fp64").eval()
+    return behaviour_of(build(spec, dtype="fp64"))
+
+
+def behaviour_of(decoder: Decoder) -> Iterator[dict[str, Any]]:
+    """What a module in float64 does, with the weights that it has."""
+    spec, decoder = decoder.spec, decoder.eval()
     ids = torch.randint(spec.vocab_size, (2, _length(spec)), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         logits = decoder(ids)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from archlab.components.attention.base import CachedTensor
+from archlab.components.attention.base import CachedTensor, State
 from archlab.components.attention.latent import CACHES, LatentAttention
 from archlab.components.locality import Locality
 from archlab.cost.figures import show_indices
@@ -65,11 +65,12 @@ class Asked(Frozen):
 
 
 class Kind(Frozen):
-    """Layers that keep the same. cache: of one of them."""
+    """Layers that keep the same: tensors of each token, states of a sequence. cache: of one of these layers."""
 
     attention: str
     n_heads: int
     tensors: Sequence[CachedTensor]
+    states: tuple[tuple[tuple[str, str], State], ...]
     cache: LayerCache
 
 
@@ -139,11 +140,13 @@ def _kinds(spec: DecoderSpec, cost: KVCacheCost) -> list[Kind]:
         spec.layer_kinds, spec.cache_kinds, cost.by_layer, strict=True
     ):
         shared = ", shared" if layer.attention.shares_kv else ""
-        kind = Kind(f"{layer.attention.choice}{_sees(locality)}{shared}", layer.attention.n_heads, tensors, cache)
-        same = found.setdefault((kind.attention, kind.n_heads, tensors), kind)
+        name, states = f"{layer.attention.choice}{_sees(locality)}{shared}", tuple(layer.states.items())
+        kind = Kind(name, layer.attention.n_heads, tensors, states, cache)
+        key = (name, kind.n_heads, tensors, states)
+        same = found.setdefault(key, kind)
         if same is not kind:
             layers = tuple(sorted((*same.cache.layers, *cache.layers)))
-            found[kind.attention, kind.n_heads, tensors] = replace(same, cache=replace(cache, layers=layers))
+            found[key] = replace(same, cache=replace(cache, layers=layers))
     return list(found.values())
 
 
@@ -201,7 +204,7 @@ def _layer_row(asked: Asked, kind: Kind) -> Row:
         "keeps": _keeps(asked.spec, kind),
         "layers": count,
         "n_kv_heads": heads,
-        "queries_per_kv": kind.n_heads // heads if heads else None,
+        "queries_per_kv": kind.n_heads // heads if 0 < heads <= kind.n_heads else None,
         **({"heads_per_device": there} if asked.tp > 1 else {}),
         "tokens": kind.cache.tokens if kind.tensors else 0,
         "kv_bytes_per_token": count * kind.cache.bytes_per_token,
@@ -213,11 +216,12 @@ def _layer_row(asked: Asked, kind: Kind) -> Row:
 
 
 def _keeps(spec: DecoderSpec, kind: Kind) -> str:
-    """`key 8 x 128, value 8 x 128`; of layers that share, whose they read."""
-    if kind.tensors:
-        return ", ".join(f"{tensor.name} {tensor.heads} x {tensor.width}" for tensor in kind.tensors)
-    read = sorted({spec.kv_sources[index] for index in kind.cache.layers})
-    return f"nothing: reads {'layer' if len(read) == 1 else 'layers'} {show_indices(read)}"
+    """`key 8 x 128, value 8 x 128`, and what is kept once a sequence; of layers that share, whose they read."""
+    once = [f"{axis} {name} {' x '.join(map(str, state.shape))} once" for (axis, name), state in kind.states]
+    each = [f"{tensor.name} {tensor.heads} x {tensor.width}" for tensor in kind.tensors]
+    kept = ", ".join([*each, *once]) or "nothing"
+    read = sorted({spec.kv_sources[index] for index in kind.cache.layers} - set(kind.cache.layers))
+    return f"{kept}: reads {'layer' if len(read) == 1 else 'layers'} {show_indices(read)}" if read else kept
 
 
 def _totals(asked: Asked) -> Table:
@@ -293,8 +297,9 @@ def _chart(asked: Asked) -> Chart:
         for name, dtype, batch in _curves(asked)
     }
     if len(curves) == 1 and asked.limited:
-        flat = asked.cost(context=1).required
-        curves["without windows"] = [(context, context * flat) for context in contexts]
+        cost = asked.cost()
+        flat, once = (cost.batch * cost.beams * size for size in (cost.bytes_per_token, _state(cost)))
+        curves["without windows"] = [(context, context * flat + once) for context in contexts]
     return Chart("Growth", "context", "required", curves, log_x=True, log_y=True, unit="B")
 
 
@@ -313,7 +318,8 @@ def _spread(low: int, high: int) -> list[int]:
 
 
 def _explanations(asked: Asked, kinds: Sequence[Kind], cost: KVCacheCost) -> list[Explanation]:
-    of_layers = "batch x beams x sum over layers of {} x B a token"
+    state = " + B a sequence" if _state(cost) else ""
+    of_layers = f"batch x beams x sum over layers of {{}} x B a token{state}"
     kept, rings = of_layers.format("min(context, W)"), _sum(cost, kinds, "tokens")
     slots, blocks = of_layers.format(SLOTS[asked.engine.kind]), _sum(cost, kinds, "slots")
     shared = (f"one of {asked.tp} devices: n_kv_heads / tp, at least one",) if asked.tp > 1 else ()
@@ -349,8 +355,14 @@ def _per_token(asked: Asked, kinds: Sequence[Kind]) -> str:
     return " + ".join(f"{len(kind.cache.layers)} x ({' + '.join(row) or '0 B'})" for kind, row in counted)
 
 
+def _state(cost: KVCacheCost) -> int:
+    """What all layers keep of a sequence however long it is."""
+    return sum(kind.state * len(kind.layers) for kind in cost.by_layer)
+
+
 def _sum(cost: KVCacheCost, kinds: Sequence[Kind], tokens: str) -> str:
     """`batch x beams x (layers x tokens x B + ..)`."""
     caches = [kind.cache for kind in kinds]
-    parts = (f"{len(held.layers)} x {getattr(held, tokens):,} x {held.bytes_per_token:,} B" for held in caches)
+    parts = [f"{len(held.layers)} x {getattr(held, tokens):,} x {held.bytes_per_token:,} B" for held in caches]
+    parts += [f"{len(held.layers)} x {held.state:,} B" for held in caches if held.state]
     return f"{cost.batch} x {cost.beams} x ({' + '.join(parts)})"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from archlab.components.counted.costs import counted_costs
 from archlab.frozen import MISSING
 from archlab.options import Option
 from archlab.record import SCHEMA
@@ -82,7 +84,8 @@ def _choice_note(chosen: Choice, used: Iterable[str]) -> str:
     constants = {name: value for name, value in chosen.fixed.items() if not callable(value)}
     rules = {name: "by rule" for name, value in chosen.fixed.items() if callable(value)}
     fixed, names = options_text(constants | rules), clean(", ".join(used))
-    return "; ".join(filter(None, (f"fixes {fixed}" if fixed else "", f"used by {names}" if names else "")))
+    said = (f"fixes {fixed}" if fixed else "", f"used by {names}" if names else "")
+    return "; ".join(filter(None, (*said, f"from {clean(Path(chosen.origin).name)}" if chosen.origin else "")))
 
 
 def _show_options(known: Mapping[str, Choice], console: Console) -> None:
@@ -144,7 +147,14 @@ def _choice_data(chosen: Choice, used: Iterable[str]) -> dict[str, Any]:
         "fixed": {name: None if callable(value) else value for name, value in chosen.fixed.items()},
         "options": {name: _option_data(opt) for name, opt in chosen.options.items()},
         "used_by": list(used),
+        **_others(chosen),
     }
+
+
+def _others(chosen: Choice) -> dict[str, Any]:
+    """What is told of a choice that is not archlab's own: where it is from, and which costs are counted."""
+    told = {"source": chosen.source, "origin": chosen.origin, "counted": list(counted_costs(chosen.spec))}
+    return {name: value for name, value in told.items() if value}
 
 
 def _option_data(opt: Option) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from archlab.components.counted.base import (
     TOKENS,
     UNDROPPED,
     Counted,
+    built,
     decode_rates,
     first,
     flops_of_each,
@@ -205,6 +206,10 @@ class CountedHead(Counted, Head):
     def flops(self, tokens: int) -> int:
         return tokens * flops_of_each(self)
 
+    def remarks(self) -> tuple[str, ...]:
+        own = hasattr(kind_of(self), "loss")
+        return (f"{self.choice} has a loss of its own, whose FLOPs no figure counts",) if own else ()
+
     def on_tape(self, tape: Tape, x: Activation) -> None:
         probe.replay(_loss_log(self, x.width, (tape.batch, x.rows // tape.batch)), tape, "loss", x, features=1)
 
@@ -214,7 +219,7 @@ def _reads_embedding(spec: CountedHead) -> bool:
     """Whether a head's outputs hang on the token embedding that it is handed."""
     with torch.device("meta"), torch.enable_grad(), probe.blamed(spec, "forward"):
         (embedding,) = spec.called_with(Step())
-        y = first(spec).module(torch.empty(BATCH, TOKENS, spec.d_model), embedding)
+        y = built(spec)(torch.empty(BATCH, TOKENS, spec.d_model), embedding)
         return y.requires_grad and torch.autograd.grad(y.sum(), embedding, allow_unused=True)[0] is not None
 
 

@@ -41,10 +41,10 @@ class Counted(Spec):
         return given
 
     def params(self) -> dict[str, int]:
-        return probe.sizes(first(self).module)
+        return probe.sizes(built(self))
 
     def fan_in(self) -> dict[str, int]:
-        return probe.rows(first(self).module)
+        return probe.rows(built(self))
 
     def share(self, tp: int, ep: int = 1) -> Self:
         if tp * ep > 1:  # only the author could say how
@@ -58,14 +58,19 @@ def module_of(spec: Spec, *given: Any, **named: Any) -> nn.Module:
     return made
 
 
+@functools.lru_cache
+def built(spec: Any) -> nn.Module:
+    """The module of a spec, without storage."""
+    return probe.on_meta(lambda: module_of(spec, *spec.made_with()))
+
+
 class First(NamedTuple):
-    """A module without storage, and what it did in a first pass.
+    """What a module did in a first pass.
 
     output: its shape. cached, states: what it kept of each token, and of a sequence. turned: features of a head that it
     had turned.
     """
 
-    module: nn.Module
     output: tuple[int, ...]
     cached: tuple[CachedTensor, ...]
     states: tuple[State, ...]
@@ -75,26 +80,25 @@ class First(NamedTuple):
 @functools.lru_cache
 def first(spec: Any) -> First:
     """The first pass of a spec's module. Raises ConfigError where it does not do what its axis asks for."""
-    module = probe.on_meta(lambda: module_of(spec, *spec.made_with()))
     notes, turned = probe.Notebook(spec, BATCH, TOKENS), probe.Turned()
-    y = _run(spec, module, BATCH, TOKENS, Step(turned, memory=notes))
+    y = _run(spec, BATCH, TOKENS, Step(turned, memory=notes))
     probe.check_shape(spec, y, spec.output_shape((BATCH, TOKENS, spec.d_model), tuple(getattr(y, "shape", ()))))
     cached = tuple(CachedTensor(name, shape[1], shape[3]) for name, shape in notes.stored.items())
     states = tuple(State(name, shape[1:]) for name, shape in notes.states.items())
-    return First(module, tuple(y.shape), cached, states, turned.width)
+    return First(tuple(y.shape), cached, states, turned.width)
 
 
 @torch.no_grad()
-def _run(spec: Any, module: nn.Module, batch: int, tokens: int, step: Step) -> Tensor:
+def _run(spec: Any, batch: int, tokens: int, step: Step) -> Tensor:
     with torch.device("meta"), probe.blamed(spec, "forward"):
-        y: Tensor = module(torch.empty(batch, tokens, spec.d_model), *spec.called_with(step))
+        y: Tensor = built(spec)(torch.empty(batch, tokens, spec.d_model), *spec.called_with(step))
         return y
 
 
 @functools.lru_cache
 def prefill_rates(spec: Any) -> probe.Rates:
     """FLOPs of a token and of a pair, of tokens that come together."""
-    return probe.rates(spec, lambda tokens: _run(spec, first(spec).module, 1, tokens, Step()), lambda tokens: tokens)
+    return probe.rates(spec, lambda tokens: _run(spec, 1, tokens, Step()), lambda tokens: tokens)
 
 
 @functools.lru_cache
@@ -102,7 +106,7 @@ def decode_rates(spec: Any) -> probe.Rates:
     """The same of a token that comes after others which are cached; pairs are with these and with itself."""
 
     def run(keys: int) -> Tensor:
-        return _run(spec, first(spec).module, 1, 1, Step(memory=probe.Notebook(spec, 1, 1, keys - 1)))
+        return _run(spec, 1, 1, Step(memory=probe.Notebook(spec, 1, 1, keys - 1)))
 
     return probe.rates(spec, run, lambda keys: 1)
 

@@ -48,7 +48,7 @@ class NoPosition(nn.Module):
     spec: the choice. head_dim: features of a head. context: tokens that tables are made for to begin with.
     """
 
-    def __init__(self, spec: specs.Position, head_dim: int, context: int) -> None:
+    def __init__(self, spec: specs.Position | None = None, head_dim: int = 0, context: int = 0) -> None:
         super().__init__()
 
     biases = False

@@ -1,0 +1,176 @@
+"""The contract of a choice: what its spec says is what its module has, and what every model must do it does.
+
+`archlab verify --component` runs it, and so do the tests, over every choice that archlab has itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from archlab.components.counted.costs import counted_costs
+from archlab.cost.activations import Training, kept
+from archlab.cost.flops import flops
+from archlab.cost.kv import kv_cache
+from archlab.cost.params import parameters
+from archlab.decoder.build import build, parameters_by_part
+from archlab.decoder.cache import KVCache
+from archlab.decoder.module import Decoder
+from archlab.decoder.resolve import resolve
+from archlab.decoder.spec import DecoderSpec
+from archlab.document import Document
+from archlab.errors import ArchlabError, ConfigError, in_short
+from archlab.inside.checks import behaviour_of, checked, difference
+from archlab.inside.kept import kept_by_autograd
+from archlab.registry import AXES, choice, choices
+from archlab.verify import check
+
+BASE: dict[str, Any] = {
+    "d_model": 12,
+    "n_layers": 2,
+    "vocab_size": 11,
+    "context": 8,
+    "norm": {"choice": "rmsnorm"},
+    "position": {"choice": "rope"},
+    "attention": {"choice": "gqa", "n_heads": 4, "n_kv_heads": 2, "head_dim": 6, "rope_dim": 6, "qk_norm": "head"},
+    "ffn": {"choice": "swiglu", "d_ff": 20},
+    "dropout": {"choice": "classic"},
+    "head": {"choice": "tied"},
+    "block": {"choice": "pre_norm"},
+}
+"""What a choice is tried in: small, with as little that divides as there may be."""
+
+ROUND = {"d_model": 64, "attention": {"choice": "gqa", "n_heads": 4, "n_kv_heads": 2, "head_dim": 16}}
+UNTURNED = {"position": {"choice": "none"}}
+BATCH, PROMPT = 2, 7
+
+Model = dict[str, Any]
+Checks = Iterator[dict[str, Any]]
+
+
+def check_component(axis: str, name: str) -> None:
+    """Raise ArchlabError with the first part of its contract that a choice breaks, and both numbers."""
+    for found in contract(axis, name):
+        if not found["ok"]:
+            raise ArchlabError(f"{axis}/{name}: {difference(found)}")
+
+
+def document(axis: str, name: str) -> Document:
+    """The contract of one choice, a line a part of it."""
+    chosen = choice(axis, name)
+    tried = {"tried": "small models, with each choice of the other axes; float64 on the CPU, and the meta device"}
+    if counted := counted_costs(chosen.spec):
+        tried["counted on the module"] = ", ".join(counted)
+    return checked(f"{axis}/{chosen.name}", list(contract(axis, name)), tried)
+
+
+def contract(axis: str, name: str) -> Checks:
+    """Every part of a choice's contract: see `archlab.verify.check`. Raises ConfigError where it cannot be built."""
+    base = base_of(axis, name)
+    yield from _in_every_pair(base, axis)
+    spec = resolve(base).spec
+    yield from as_torch_counts(spec)
+    yield from _as_autograd_keeps(spec)
+    yield from _running(lambda: behaviour_of(spread_weights(build(spec, dtype="fp64"))))
+
+
+def base_of(axis: str, name: str) -> Model:
+    """The first model that the choice can be tried in. Raises ConfigError where there is none."""
+    refused: list[ConfigError] = []
+    for more in ({}, UNTURNED, ROUND, ROUND | UNTURNED):
+        base = {**BASE, **more}
+        model = {**base, axis: {**base.get(axis, {}), "choice": choice(axis, name).name}}
+        try:
+            parameters(resolve(model).spec)
+        except ConfigError as error:
+            refused.append(error)
+        else:
+            return model
+    raise refused[0]
+
+
+# --- on paper = built -------------------------------------------------------------------------------------------------
+
+
+def as_built(spec: DecoderSpec) -> Checks:
+    """Parameters by part and the bytes of the cache: closed form, and the module's."""
+    built, cache = parameters_by_part(build(spec, device="meta")), KVCache(spec, BATCH, spec.context, "bf16", "meta")
+    for part, count in parameters(spec).by_part.items():
+        yield check(f"parameters, {part}", count, built[part])
+    yield check("KV cache bytes", kv_cache(spec, BATCH, spec.context, "bf16").bytes, cache.nbytes)
+
+
+def _in_every_pair(base: Model, axis: str) -> Checks:
+    """`as_built` of the choice with each choice of every other axis; the first difference of each part, or a line."""
+    others = [(other, name) for other in AXES if other != axis for name in choices(other)]
+    wrong: dict[str, dict[str, Any]] = {}
+    tried = 0
+    for other, name in others:
+        try:
+            spec = resolve({**base, other: {**base[other], "choice": name}}).spec
+        except ConfigError:  # two that do not go together, and say so
+            continue
+        tried += 1
+        for found in as_built(spec):
+            if not found["ok"]:
+                told = f"{found['name']}, with {other} {name}"
+                wrong.setdefault(found["name"], check(told, found["expected"], found["found"]))
+    yield from wrong.values()
+    if not wrong:
+        yield check(f"parameters and cache, spec = module, in compositions of {len(others)}", tried, tried)
+
+
+def as_torch_counts(spec: DecoderSpec) -> Checks:
+    """FLOPs of a prompt and of a token after it: closed form, and torch's counter, with the explicit softmax."""
+    decoder = build(spec, device="meta").eval()
+    for layer in decoder.layers:
+        layer.attention.backend = "math"  # type: ignore[union-attr]
+    ids = torch.zeros(BATCH, PROMPT + 1, dtype=torch.int64, device="meta")
+    cache = KVCache(spec, BATCH, PROMPT + 1, torch.float32, "meta")
+    paper = flops(spec, BATCH, PROMPT, 1, "full")
+    count = functools.partial(_counted, decoder)
+    yield check(f"FLOPs of {PROMPT} tokens, spec = torch's counter", paper.prefill, count(ids[:, :PROMPT], None))
+    if not spec.head.last_token_only:
+        count(ids[:, :PROMPT], cache)
+        yield check("FLOPs of a token after them", paper.decode, count(ids[:, PROMPT:], cache))
+
+
+def _counted(decoder: Decoder, ids: torch.Tensor, cache: KVCache | None) -> int:
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        decoder(ids, cache)
+    total: int = counter.get_total_flops()
+    return total
+
+
+def _as_autograd_keeps(spec: DecoderSpec) -> Checks:
+    """Bytes that training keeps: closed form, and what torch's hooks see."""
+    paper = sum(size for purpose, size in kept(spec, Training(BATCH, PROMPT, "fp32")).items() if purpose != "held")
+    found = kept_by_autograd(build(spec, dtype="fp32"), BATCH, PROMPT)
+    yield check("bytes that training keeps, spec = autograd's", paper, found)
+
+
+def _running(checks: Callable[[], Checks]) -> Checks:
+    """Checks that run the module; what it raises is one that does not hold."""
+    try:
+        yield from checks()
+    except ArchlabError:
+        raise
+    except Exception as error:
+        yield {"name": "a pass through the module", "expected": "an output", "found": in_short(error), "ok": False}
+
+
+@torch.no_grad()
+def spread_weights(decoder: Decoder, seed: int = 0) -> Decoder:
+    """Random weights of about unit gain everywhere, norms and biases too, so that no part's effect is tiny."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in decoder.parameters():
+        noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        parameter.copy_(noise / parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else parameter + 0.3 * noise)
+    for buffer in decoder.buffers():
+        if buffer.is_floating_point():
+            buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator, dtype=buffer.dtype))
+    return decoder
