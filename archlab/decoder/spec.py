@@ -200,18 +200,18 @@ class DecoderSpec(Frozen):
     @derived
     def remarks(self) -> tuple[str, ...]:
         """What somebody who set the options might not expect of the layers' choices, a line each."""
-        said = (f"{axis}: {remark}" for axis, part in self._parts for remark in part.remarks())
+        said = (f"{axis}: {remark}" for axis, part in self.parts for remark in part.remarks())
         counted = (f"{axis} {name}: {', '.join(costs)} counted on the module" for axis, name, costs in self.counted)
         return tuple(dict.fromkeys((*said, *counted)))
 
     @derived
     def counted(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
         """Choices whose specs do not say all that they cost: axis, name, and what is counted on their modules."""
-        kinds = {(axis, part.choice): counted_costs(type(part)) for axis, part in self._parts}
+        kinds = {(axis, part.choice): counted_costs(type(part)) for axis, part in self.parts}
         return tuple((axis, name, costs) for (axis, name), costs in kinds.items() if costs)
 
     @property
-    def _parts(self) -> tuple[tuple[str, Spec], ...]:
+    def parts(self) -> tuple[tuple[str, Spec], ...]:
         """Each distinct choice with its axis."""
         parts = {id(part): (axis, part) for layer, _ in self.layer_kinds for axis, part in layer.axes().items()}
         return (*parts.values(), ("head", self.head))

@@ -1,7 +1,8 @@
 """The path of a token, step by step, as the built module takes it: shapes, parameters, FLOPs, and what training keeps.
 
 Taken by hooks from the real module on the meta device, at any size. A step is a module that holds no others, what
-attention and FFN do between their projections, and a block as a whole, with its residual sums.
+attention and FFN do between their projections, a block as a whole, with its residual sums, and a third party's module,
+with what it does beside the modules that it holds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from archlab.components.attention.module import Attending
 from archlab.components.block.module import Block
 from archlab.components.ffn.experts import Experts
 from archlab.components.ffn.module import FeedForward
+from archlab.components.hosted import is_hosted
 from archlab.components.position.module import NoPosition
 from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
@@ -100,7 +102,7 @@ class Tracer:
             module.register_forward_hook(lambda _, given, y: self._see(path, "with residuals", given[0], y))
         elif isinstance(module, Attending):
             module.attend = self._attention(path, module)  # type: ignore[method-assign]
-        elif path and _is_step(module):
+        elif path and (_is_step(module) or is_hosted(module)):
             module.register_forward_pre_hook(lambda _, given: self._begin(path, "", given[0], _own_size(module)))
             if isinstance(module, Experts):
                 module.register_forward_pre_hook(lambda _, given: self._lose_count())
@@ -120,6 +122,8 @@ class Tracer:
     def _end(self, y: Any) -> None:
         step = self._open.pop()
         step.flops += self._counter.get_total_flops()
+        if self._open:  # of others, whose own parts are steps too
+            self._open[-1].flops -= step.flops
         step.output = tuple((y if isinstance(y, Tensor) else y[0]).shape)
 
     def _see(self, path: str, what: str, x: Tensor, y: Tensor, shape: Sequence[int] = (), parameters: int = 0) -> None:
@@ -139,14 +143,14 @@ class Tracer:
 
     def _attention(self, path: str, module: Attending) -> Callable[..., Tensor]:
         """The heads as they come out of the projections, turned, and what becomes of them."""
-        attend = module.attend
+        attend, parameters = module.attend, [_own_size(module)]
 
         def watched(q: Tensor, k: Tensor, v: Tensor, *rest: Any, **more: Any) -> Tensor:
             for what, heads in (("queries", q), ("keys", k), ("values", v)):
                 batch, count, tokens, width = heads.shape
                 self._see(path, what, heads.new_empty(batch, tokens, count * width), heads)
             self._see(path, "scores", q, q, (*q.shape[:3], k.shape[2]))
-            self._begin(path, "softmax(scores) values", q, _own_size(module))
+            self._begin(path, "softmax(scores) values", q, parameters.pop() if parameters else 0)
             y = attend(q, k, v, *rest, **more)
             self._end(y)
             return y

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from archlab.components.placed import Placed
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
@@ -38,6 +39,7 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
 
     Raises ConfigError with the choice or option that cannot be expressed, by its own family or the nearest.
     """
+    _refuse_others(spec)
     own = [spec.family] if spec.family in HOME else []
     failed: dict[str, list[str]] = {}
     for name in dict.fromkeys([*own, *HOME]):
@@ -48,6 +50,14 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
             failed[name] = min(failed.get(name, wrong), wrong, key=len)
     nearest = own[0] if own else min(failed, key=lambda name: len(failed[name]))
     raise ConfigError("", f"no family's config.json says this model: in {nearest}, {failed[nearest][0]}")
+
+
+def _refuse_others(spec: DecoderSpec) -> None:
+    """Raise ConfigError for a choice that is not archlab's own."""
+    for axis, part in spec.parts:
+        idle = isinstance(part, Placed) and part.idle
+        if choice(axis, part.choice).origin and not idle:
+            raise ConfigError("", f"no family's config.json says this model: {axis} {part.choice} is of a plugin")
 
 
 def _ways(spec: DecoderSpec) -> Iterator[dict[str, Any]]:
@@ -99,8 +109,9 @@ def _pairs(wanted: DecoderSpec, got: DecoderSpec) -> Iterator[tuple[str, str, Sp
         if (id(mine), id(theirs)) in seen:
             continue
         seen.add((id(mine), id(theirs)))
+        others = theirs.axes()
         for axis, part in mine.axes().items():
-            yield f"layer {index}: ", axis, part, getattr(theirs, axis)
+            yield f"layer {index}: ", axis, part, others[axis]
 
 
 def _differ(axis: str, wanted: Spec, got: Spec) -> Iterator[str]:
