@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from hypothesis import strategies as st
 
 from archlab.components.attention.base import divisors
-from archlab.decoder.module import Decoder
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.frozen import replace
+from archlab.inside.contract import spread_weights
 from archlab.options import Option
 from archlab.registry import choices, part_choices
+
+__all__ = ["CONTEXT", "blocks", "models", "specs", "spread_weights"]
 
 CONTEXT = 12
 ROTATED = [(1.0, 4), (1.0, 6), (1.0, 8), (0.5, 8), (0.75, 8), (0.5, 12)]
@@ -177,15 +178,3 @@ def _entry(axis: str, block: st.SearchStrategy[dict[str, Any]]) -> st.SearchStra
 def specs(task_heads: bool = True) -> st.SearchStrategy[DecoderSpec]:
     """The resolved specs of `models`."""
     return models(task_heads).map(lambda model: resolve(model).spec)
-
-
-@torch.no_grad()
-def spread_weights(decoder: Decoder, seed: int = 0) -> Decoder:
-    """Random weights of about unit gain everywhere, norms and biases too, so that no part's effect is tiny."""
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in decoder.parameters():
-        noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
-        parameter.copy_(noise / parameter.shape[-1] ** 0.5 if parameter.dim() > 1 else parameter + 0.3 * noise)
-    for buffer in decoder.buffers():
-        buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator, dtype=buffer.dtype))
-    return decoder

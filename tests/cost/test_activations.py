@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import pytest
@@ -10,15 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import CONTEXT, specs
-from torch import Tensor
 
-from archlab.bench.phases import loss_of
 from archlab.components.tape import RECOMPUTE
 from archlab.cost.activations import Training, kept
 from archlab.decoder.build import build
-from archlab.decoder.module import Decoder
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
+from archlab.inside.kept import kept_by_autograd
 
 MODEL: dict[str, Any] = {
     "d_model": 48,
@@ -73,32 +70,6 @@ COMPOSITIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class Kept:
-    """A tensor that autograd keeps, as long as it does."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-
-def counted(decoder: Decoder, batch: int, length: int) -> int:
-    """Bytes of the distinct storages that autograd keeps after a training pass, parameters and fixed tables apart."""
-    ids = torch.randint(decoder.spec.vocab_size, (batch, length + 1), generator=torch.Generator().manual_seed(0))
-    ids = ids.to(decoder.embedding.weight.device)
-    found: list[weakref.ref[Kept]] = []
-
-    def pack(tensor: Tensor) -> Kept:
-        found.append(weakref.ref(saved := Kept(tensor)))
-        return saved
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
-        loss = loss_of(decoder.train()(ids[:, :-1]), ids[:, 1:], decoder)
-    tables = [table for position in decoder.positions for table in getattr(position, "tables", ())]
-    own = {tensor.untyped_storage().data_ptr() for tensor in (*decoder.parameters(), *decoder.buffers(), *tables)}
-    storages = [saved.tensor.untyped_storage() for ref in found if (saved := ref()) is not None]
-    assert loss.requires_grad  # the graph is still there
-    return sum({storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr() not in own}.values())
-
-
 def on_paper(spec: DecoderSpec, training: Training) -> int:
     """As counted: masks that layers are run again with are held by no saved tensor."""
     return sum(size for purpose, size in kept(spec, training).items() if purpose != "held")
@@ -112,7 +83,7 @@ def test_what_is_kept_is_what_torch_keeps(name: str, backend: str, dtype: str) -
     spec = resolve(model | {"attention": {**model["attention"], "backend": backend}}).spec
     decoder = build(spec, dtype=dtype)
     for decoder.recompute in RECOMPUTE:
-        assert on_paper(spec, Training(2, 40, dtype, recompute=decoder.recompute)) == counted(decoder, 2, 40)
+        assert on_paper(spec, Training(2, 40, dtype, recompute=decoder.recompute)) == kept_by_autograd(decoder, 2, 40)
 
 
 @pytest.mark.gpu
@@ -121,7 +92,7 @@ def test_what_is_kept_on_cuda_is_what_torch_keeps_there(name: str) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     spec = resolve(MODEL | COMPOSITIONS[name]).spec
-    found = counted(build(spec, "cuda", "bf16"), 2, 40)
+    found = kept_by_autograd(build(spec, "cuda", "bf16"), 2, 40)
     assert on_paper(spec, Training(2, 40, "bf16", "cuda")) == pytest.approx(found, rel=0.05)
 
 
@@ -138,4 +109,6 @@ def test_every_composition_keeps_what_torch_keeps(
 ) -> None:
     decoder = build(spec, dtype=dtype)
     decoder.recompute = recompute
-    assert on_paper(spec, Training(batch, length, dtype, recompute=recompute)) == counted(decoder, batch, length)
+    assert on_paper(spec, Training(batch, length, dtype, recompute=recompute)) == kept_by_autograd(
+        decoder, batch, length
+    )

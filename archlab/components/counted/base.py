@@ -98,6 +98,7 @@ def _run(spec: Any, batch: int, tokens: int, step: Step) -> Tensor:
 @functools.lru_cache
 def prefill_rates(spec: Any) -> probe.Rates:
     """FLOPs of a token and of a pair, of tokens that come together."""
+    first(spec)  # whether it does what is asked for at all
     return probe.rates(spec, lambda tokens: _run(spec, 1, tokens, Step()), lambda tokens: tokens)
 
 
