@@ -72,7 +72,11 @@ def contract(axis: str, name: str) -> Checks:
     """Every part of a choice's contract: see `archlab.verify.check`. Raises ConfigError where it cannot be built."""
     base = base_of(axis, name)
     yield from _in_every_pair(base, axis)
-    spec = resolve(base).spec
+    yield from of_module(resolve(base).spec)
+
+
+def of_module(spec: DecoderSpec) -> Checks:
+    """What is tried on the module of one model."""
     yield from as_torch_counts(spec)
     yield from _as_autograd_keeps(spec)
     yield from _running(lambda: behaviour_of(spread_weights(build(spec, dtype="fp64"))))
