@@ -27,7 +27,7 @@ from archlab.components.signature import options_from
 from archlab.errors import ConfigError, nearest
 from archlab.frozen import fields_of
 from archlab.options import Spec
-from archlab.registry import PARTS, Place, axes, implements, places, register, register_place
+from archlab.registry import PARTS, Fixed, Place, axes, implements, places, register, register_place
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,13 +67,21 @@ COUNTED = "counted on the module"
 
 
 def component(
-    axis: str, name: str, *, summary: str, source: str = "", formula: str = "", spec: type[Spec] | None = None
+    axis: str,
+    name: str,
+    *,
+    summary: str,
+    source: str = "",
+    formula: str = "",
+    spec: type[Spec] | None = None,
+    fixed: Fixed | None = None,
 ) -> Callable[[M], M]:
     """Class decorator: this nn.Module is the choice `name` of an axis.
 
     summary: one line on what it is; source: the paper it is from; formula: its parameters, in the design's words. spec:
     what it costs on paper, and its options; what that leaves out is counted on the module, and without one the options
-    are the constructor's keyword-only arguments. Raises ConfigError for what cannot be such a choice.
+    are the constructor's keyword-only arguments. fixed: options of the spec that this choice fixes. Raises ConfigError
+    for what cannot be such a choice.
     """
 
     def bind(module: M) -> M:
@@ -82,7 +90,7 @@ def component(
             made = _spec_of(axis, module, spec)
             origin = origin_of(module.__module__)
             text = formula or (COUNTED if "parameters" in counted_costs(made) else "")
-            register(axis, name, made, summary=summary, formula=text, source=source, origin=origin)
+            register(axis, name, made, summary=summary, formula=text, fixed=fixed, source=source, origin=origin)
         except ConfigError as error:
             raise ConfigError("", f"{axis}/{name}: {error}") from error
         from archlab.components.hosted import maker
