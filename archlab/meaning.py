@@ -13,7 +13,7 @@ from typing import Any
 from archlab.document import Chart, Drawing, Table
 from archlab.frozen import Frozen
 from archlab.papers import Paper
-from archlab.registry import choice
+from archlab.registry import AXES, choice, places
 
 
 class Here(Frozen):
@@ -52,7 +52,7 @@ class Meaning(Frozen):
     what: str
     why: str = ""
     formula: Formula = ""
-    sources: tuple[Paper, ...] = ()
+    sources: tuple[Paper | str, ...] = ()
     shows: Shows = nothing
 
     def formula_of(self, spec: Any) -> str:
@@ -81,9 +81,19 @@ def explain(
 
 def meaning(axis: str, name: str) -> Meaning:
     """What a choice means, or an axis; of a choice that nobody explained what its class says and its axis shows."""
-    importlib.import_module(f"archlab.components.{axis}.explain")
+    if axis in AXES:
+        importlib.import_module(f"archlab.components.{axis}.explain")
     found = _meanings.get((axis, name))
-    return found or Meaning(_own_words(axis, name), shows=_meanings[axis, AXIS].shows)
+    if found is None and name == AXIS:
+        return Meaning(f"A place of others: its choice stands {places()[axis].words} in every layer.")
+    return found or _unexplained(axis, name)
+
+
+def _unexplained(axis: str, name: str) -> Meaning:
+    """What a choice itself says that nobody explained; what its axis shows is shown of it too."""
+    source, shown = choice(axis, name).source, _meanings.get((axis, AXIS))
+    sources = (source,) if source else ()
+    return Meaning(_own_words(axis, name), sources=sources, shows=shown.shows if shown else nothing)
 
 
 def _own_words(axis: str, name: str) -> str:

@@ -10,7 +10,7 @@ from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen
 from archlab.meaning import Meaning
 from archlab.record import SHORT, full_name
-from archlab.registry import AXES, choice, choices
+from archlab.registry import axes, choice, choices, is_axis
 from archlab.workload import PHASES
 
 AXIS, CHOICE, FIGURE = "axis", "choice", "figure"
@@ -31,9 +31,9 @@ def subject(what: str) -> Subject:
     axis, slash, name = what.removeprefix("model/").partition("/")
     if slash:
         return Subject(CHOICE, axis, choice(axis, name).name)
-    if what in AXES:
+    if is_axis(what):
         return Subject(AXIS, what)
-    having = [axis for axis in AXES if what in choices(axis)]
+    having = [axis for axis in axes() if what in choices(axis)]
     if len(having) > 1:
         valid = [f"{axis}/{what}" for axis in having]
         raise ConfigError("explain", f"{what!r} is a choice of {len(having)} axes", value=what, valid=valid)
@@ -47,8 +47,8 @@ def subject(what: str) -> Subject:
 
 def names() -> Iterator[str]:
     """All that may be asked for: axes, choices (with their axis where two have the name), figures."""
-    yield from AXES
-    every = [(axis, name) for axis in AXES for name in choices(axis)]
+    yield from axes()
+    every = [(axis, name) for axis in axes() for name in choices(axis)]
     once = {name for _, name in every if sum(other == name for _, other in every) == 1}
     yield from (name if name in once else f"{axis}/{name}" for axis, name in every)
     yield from dict.fromkeys((*SHORT, *(name.rstrip("._") for name in FIGURES)))

@@ -215,6 +215,17 @@ def test_every_command_takes_them(capsys: pytest.CaptureFixture[str], words: tup
     assert found["command"] == words[0]
 
 
+def test_each_is_explained_by_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {name: command(capsys, "explain", f"{axis}/{name}") for axis, name in BROUGHT.values()}
+    assert all(found["texts"]["what"] and found["texts"]["source"] for found in told.values())
+    assert "section 2.1" in told["diff"]["texts"]["source"]
+    rows = {row["figure"]: row["in all"] for row in told["short"]["tables"]["cost"]["rows"]}
+    assert rows == {"params": 8 * 512 * 4, "state_bytes": 8 * 3 * 512 * 2, "flops": 8 * 2 * 512 * 4}
+    place = command(capsys, "explain", "conv")
+    assert place["texts"]["what"] == "A place of others: its choice stands before attention in every layer."
+    assert [row["choice"] for row in place["tables"]["choices"]["rows"]] == ["none", "short"]
+
+
 def test_a_figure_says_that_it_was_counted(capsys: pytest.CaptureFixture[str]) -> None:
     figures = command(capsys, "compare", "gqa", "model/conv=short")["points"][0]["figures"]
     for name in ("params", "params.conv", "kv_bytes_per_token", "kv_bytes.4096", "flops_decode_per_token"):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Format, Json, given, print_answer, tokens
+from archlab.cli.options import OPEN, Debug, Format, Json, Plugins, given, print_answer, tokens
 from archlab.document import Document
 
 WHAT = "An axis, a choice (rope; ffn/gelu) or a figure (params, kv, flops, mfu)."
@@ -29,6 +29,7 @@ def explain(
     dtype: Annotated[str | None, typer.Option("--dtype", help="Of weights and cache: bf16, fp16, fp32, fp64.")] = None,
     form: Format = "table",
     as_json: Json = False,
+    plugins: Plugins = None,
     debug: Debug = False,
 ) -> None:
     """What an axis, a choice or a figure is and why, its formula with a model's numbers, what it costs there.

@@ -115,6 +115,10 @@ def _norm_params_around(layer: LayerSpec, at: At) -> int:
     return len(layer.block.norm_names) * sum(layer.norm.params(layer.attention.d_model).values())
 
 
+def _block_params(layer: LayerSpec, at: At) -> int:
+    return _norm_params_around(layer, at) + layer.block.n_params
+
+
 def _norm_params(layer: LayerSpec, at: At) -> int:
     return _norm_params_around(layer, at) + layer.attention.n_norm_params
 
@@ -194,7 +198,28 @@ COSTS: Mapping[str, Mapping[str, Cost]] = {
     },
     "block": {
         "norms": Cost("norms", "each over the d_model features of the residual stream", _norms_around, _outer_norms),
-        "params": Cost(PARAMETERS, "those of these norms", _norm_params_around, _outer_norm_params, _all_params),
+        "params": Cost(
+            PARAMETERS, "those of these norms, and what it has itself", _block_params, _outer_norm_params, _all_params
+        ),
     },
 }
 """What the choices of each axis cost."""
+
+
+def costs_on(axis: str) -> Mapping[str, Cost]:
+    """What the choices of an axis cost, or those at a place."""
+    return COSTS[axis] if axis in COSTS else _at_place(axis)
+
+
+def _at_place(axis: str) -> Mapping[str, Cost]:
+    def placed(layer: LayerSpec) -> Any:
+        return layer.axes()[axis]
+
+    def kept(layer: LayerSpec, at: At) -> int:
+        return sum(state.elements for state in placed(layer).states()) * at.width
+
+    return {
+        "params": Cost(PARAMETERS, "every parameter", lambda layer, at: placed(layer).n_params, None, _all_params),
+        "state_bytes": Cost("B", "kept of one sequence, however long it is", kept),
+        "flops": Cost(FLOP, TOKEN, lambda layer, at: placed(layer).flops(1), None, _all_flops),
+    }

@@ -98,7 +98,7 @@ class Model(Frozen):
     def with_choice(self, axis: str, name: str) -> Model:
         """The same with another choice on an axis. Raises ConfigError where it cannot be, RequestError: too long."""
         config, model = self.asked.config, self.asked.config["model"]
-        swapped = {**config, "model": {**model, axis: {**model[axis], "choice": name}}}
+        swapped = {**config, "model": {**model, axis: {**model.get(axis, {}), "choice": name}}}
         kept = [key for key in self.typed if not key.startswith(f"model.{axis}.")]
         made = read_request(swapped, kept)
         made.spec.check_length(self.tokens)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from archlab.compose import preset_users
-from archlab.cost.parts import COSTS
+from archlab.cost.parts import costs_on
 from archlab.document import Column, Document, Table
 from archlab.errors import ArchlabError
 from archlab.meaning import AXIS, meaning
@@ -43,7 +43,7 @@ def _made(model: Model, axis: str) -> list[str]:
 
 
 def _columns(axis: str) -> list[Column]:
-    figures = [Column(figure, cost.unit, "exact", cost.how) for figure, cost in COSTS[axis].items()]
+    figures = [Column(figure, cost.unit, "exact", cost.how) for figure, cost in costs_on(axis).items()]
     return [Column("choice"), *figures, Column("presets", "1"), Column("what")]
 
 
@@ -64,4 +64,4 @@ def _figures(model: Model, axis: str, name: str) -> Iterator[tuple[str, int]]:
     """Each figure of the choice, 0 where it has none."""
     found = {one.name: one.total for one in costs(model, axis, name)[0]}
     found.setdefault("params_active", found.get("params", 0))
-    yield from ((figure, found.get(figure, 0)) for figure in COSTS[axis])
+    yield from ((figure, found.get(figure, 0)) for figure in costs_on(axis))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from archlab.cost.explain import explanation
-from archlab.cost.parts import COSTS, Cost, at
+from archlab.cost.parts import Cost, at, costs_on
 from archlab.cost.symbols import symbolic, whole
 from archlab.document import Column, Explanation, Table
 from archlab.errors import Unsaid
@@ -28,7 +28,7 @@ def costs(model: Model, axis: str, name: str) -> tuple[list[Found], list[str]]:
     """The figures that there are, and why others are not: what a choice's spec does not say."""
     found: list[Found] = []
     unsaid: list[str] = []
-    for figure, cost in COSTS[axis].items():
+    for figure, cost in costs_on(axis).items():
         try:
             total = cost.total(model.spec, axis, name, at(model.spec, model.tokens, model.width))
         except Unsaid as error:
