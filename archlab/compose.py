@@ -258,7 +258,7 @@ def store_choices() -> None:
     from hydra.core.config_store import ConfigStore
 
     load_installed()
-    warnings.filterwarnings("ignore", message=".*is validated against ConfigStore schema", category=UserWarning)
+    warnings.filterwarnings("ignore", message="(?s).*is validated against ConfigStore schema", category=UserWarning)
     for name in origins():
         axis, slash, chosen = name.partition("/")
         if slash:

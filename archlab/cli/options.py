@@ -27,6 +27,8 @@ def load_plugins(words: list[str] | None) -> list[str] | None:
         from archlab.plugins import load
 
         for word in words:
+            if word.startswith("-"):
+                raise RequestError(f"--plugin needs a file or a module, not {word}")
             load(word)
     return words
 

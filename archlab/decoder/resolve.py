@@ -282,6 +282,8 @@ def _split(model: Mapping[str, Any]) -> tuple[Blocks, dict[str, Any]]:
         block = model.get(axis, NONE if axis in places() else None)
         if not isinstance(block, BLOCK):
             raise _no_block(axis, block)
+        if axis in places() and "choice" not in block:
+            block = {**NONE, **block}
         blocks[axis] = verbatim(block)
     return blocks, own
 
