@@ -173,11 +173,13 @@ def _spec_of(axis: str, module: type[nn.Module], spec: type[Spec] | None) -> typ
     options = options_from(module, offered - {"axis", "choice"})
     if spec is not None and options:
         raise ConfigError("", f"{module.__name__} asks for {', '.join(options)}, which {spec.__name__} lacks")
-    body = {
+    body: dict[str, Any] = {
         "__annotations__": {name: hint for name, (hint, _) in options.items()},
         "__doc__": module.__doc__,
         "__module__": module.__module__,
         "__qualname__": f"{module.__qualname__}.spec_class",
     }
+    if axis == "head" and spec is None:  # a plain attribute, which torch.compile can read
+        body["last_token_only"] = bool(getattr(module, "last_token_only", False))
     fields = {name: made for name, (_, made) in options.items()}
     return type(f"{module.__name__}Spec", bases, {**body, **fields})

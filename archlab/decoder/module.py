@@ -46,6 +46,7 @@ class Decoder(Generative):
         self.output_dropout = nn.Dropout(spec.dropout.output)
         self.head = module_class("head", spec.head)(spec.head)
         self._recompute = "none"
+        _ = spec.max_length  # worked out before torch.compile traces a pass
 
     @property
     def recompute(self) -> str:

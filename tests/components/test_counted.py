@@ -235,6 +235,61 @@ def test_a_state_begins_anew_when_the_cache_does(static: bool) -> None:
             torch.testing.assert_close(torch.cat(rows, 1), wanted)
 
 
+class Classes(nn.Module):
+    """Archlab's own classification head: two classes, a bias each."""
+
+    last_token_only = True
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.zeros(2, d_model)), nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+def test_a_head_of_one_row_a_sequence() -> None:
+    bring("head", Classes)
+    ours, theirs = spec_of(head={"choice": "classification"}), spec_of(head={"choice": "twin"})
+    assert costs(theirs) == costs(ours)
+    assert archlab.build(theirs)(torch.zeros(3, 4, dtype=torch.int64)).shape == (3, 2)
+
+
+@pytest.mark.slow
+def test_a_compiler_traces_through_all_of_it() -> None:
+    from archlab.decoder.cache import KVCache
+
+    for axis, module in (
+        ("attention", Linear),
+        ("head", Tied),
+        ("norm", Norm),
+        ("block", PreNorm),
+        ("position", Learned),
+    ):
+        bring(axis, module)
+    archlab.place("shift", before="ffn")
+    bring("shift", Shift)
+    spec = spec_of(**{axis: {"choice": "twin"} for axis in ("attention", "head", "norm", "block", "position", "shift")})
+    decoder = archlab.build(spec, dtype="fp64").eval()
+    compiled = torch.compile(decoder, fullgraph=True, backend="eager")
+    ids, cache = torch.randint(11, (2, 7)), KVCache(spec, 2, 8, torch.float64)
+    with torch.no_grad():
+        rows = [compiled(part, cache) for part in ids.split([4, 1, 1, 1], 1)]
+        torch.testing.assert_close(torch.cat(rows, 1), decoder(ids))
+
+
+class Shift(nn.Module):
+    """Half of each feature's value at the token before."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, step: archlab.Step) -> Tensor:
+        before = torch.cat((step.recall("last", x.new_zeros(x[:, :1].shape)), x[:, :-1]), 1)
+        step.carry(last=x[:, -1:])
+        return (x + before) / 2
+
+
 # --- what does not do what its axis asks for --------------------------------------------------------------------------
 
 

@@ -199,10 +199,6 @@ class CountedHead(Counted, Head):
     def tied(self) -> bool:
         return _reads_embedding(self)
 
-    @property
-    def last_token_only(self) -> bool:
-        return bool(getattr(kind_of(self), "last_token_only", False))
-
     def flops(self, tokens: int) -> int:
         return tokens * flops_of_each(self)
 
