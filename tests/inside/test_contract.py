@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import archlab
+from archlab.cli.app import answer
 from archlab.components.norm.spec import Norm
 from archlab.components.tape import Activation, Tape
 from archlab.decoder.resolve import resolve
@@ -162,6 +164,23 @@ def test_the_answer_has_a_line_a_part_and_the_first_difference() -> None:
     assert answer.verdict.startswith("cached one token at a time = uncached: ")
     assert answer.assumptions["counted on the module"] == "parameters, FLOPs, KV cache, what training keeps"
     assert {row["ok"] for row in answer.tables[0].rows} == {"yes", "no"}
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    bring("norm", Weighted, spec=Says)
+    archlab.component("norm", "wrong", summary="for a test", spec=TooLittle)(Weighted)
+    assert answer(["verify", "--component", "norm/mine"]) == 0
+    assert "norm/mine  all 13 checks hold" in capsys.readouterr().out
+    assert answer(["verify", "--component", "norm/wrong", "--json"]) == 1
+    assert "bytes that training keeps" in json.loads(capsys.readouterr().out)["verdict"]
+    for words, said in (
+        (["--component", "norm/rmsnrm"], "no choice 'rmsnrm'; did you mean model/norm=rmsnorm?"),
+        (["--component", "nrom/mine"], "no axis 'nrom'; did you mean norm?"),
+        (["gqa", "--component", "norm/mine"], "leave out gqa"),
+        ([], "name a model, or a choice by --component AXIS/CHOICE"),
+    ):
+        assert answer(["verify", *words]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_a_module_that_cannot_be_tried_at_all() -> None:
