@@ -38,7 +38,7 @@ def lab(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """An experiment: what a text says of such models, seen in this one.
+    """Experiments with real tensors and clocks: rope, order, residual, .., on any model.
 
     archlab lab residual model=gqa scales=1,0.1 layers=12
 

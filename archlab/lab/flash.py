@@ -81,7 +81,7 @@ def run(setup: Setup) -> Document:
             "device": device.describe()["device_name"],
             "seed": setup.seed,
         },
-        charts=[_chart(rows)],
+        charts=[_chart(rows), _climb(blocks)],
     )
 
 
@@ -164,7 +164,7 @@ def _finite(value: float) -> float | None:
 
 def _last_row(setup: Setup, decoder: Decoder, heard: Heard, keys: int) -> tuple[Tensor, Tensor, float | None]:
     """Scores [m] of the last query of head 0, capped and masked as the layer does, its values [m, hv], its sink."""
-    q, k, v = (heads[0, 0].double().cpu() for heads in _heads(setup, heard, keys, torch.float32))
+    q, k, v = (heads[0, 0].cpu().double() for heads in _heads(setup, heard, keys, torch.float32))
     scores, mask, cap = q[-1] @ k.T * heard.scale, _step(decoder, keys).mask, heard.module.logit_cap
     if cap is not None:
         scores = cap * (scores / cap).tanh()
@@ -206,3 +206,12 @@ def _chart(rows: Sequence[Row]) -> Chart:
         for name, key in (("explicit", "explicit_peak"), ("fused", "fused_peak"), ("the scores alone", "scores"))
     }
     return Chart("Memory", "tokens", "bytes", series, log_x=True, log_y=True, unit="B")
+
+
+def _climb(rows: Sequence[Row]) -> Chart:
+    """The maximum of each block, and the one so far."""
+    series = {
+        name: [(float(row["block"]), row[key]) for row in rows if row[key] is not None]
+        for name, key in (("of the block", "block_max"), ("so far", "max"))
+    }
+    return Chart("Online softmax: the maximum", "block", "score", series)

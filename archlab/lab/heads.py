@@ -130,9 +130,10 @@ def _decode(setup: Setup, decoder: Decoder) -> Call:
     asked: Heads = setup.settings
     device, dtype = decoder.embedding.weight.device, decoder.embedding.weight.dtype
     cache = KVCache(decoder.spec, asked.batch, asked.context + 1, dtype, device)
+    random = torch.Generator(device).manual_seed(setup.seed)
     for layer in cache.layers:
         for tensor in layer.values():
-            tensor.normal_()
+            tensor.normal_(generator=random)
     ids = setup.ids(decoder.spec, asked.batch, 1).to(device)
 
     def step() -> Tensor:

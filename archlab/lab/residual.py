@@ -92,8 +92,9 @@ def _seen(scales: Sequence[float], rows: Sequence[Row]) -> str:
         own = [row for row in rows if row["scale"] == scale]
         first, last = own[1], own[-1]
         there = f"skip paths alone bring {digits(last['skip'])} of the input to layer {last['layer']}"
-        back = "none of its gradient" if not first["gradient"] else f"{digits(first['gradient'])} x its gradient"
-        told.append(f"scale {scale:g}: {there} (cosine {last['cosine']:.3f}), layer 1 gets {back}")
+        times = "none of" if not first["gradient"] else f"{digits(first['gradient'])} times"
+        back = f"layer 1 gets {times} the gradient of layer {last['layer']}"
+        told.append(f"scale {scale:g}: {there} (cosine {last['cosine']:.3f}), {back}")
     return "; ".join(told)
 
 

@@ -83,9 +83,10 @@ def _module(setup: Setup, ffn: FeedForward, dtype: str) -> nn.Module:
     with torch.device("meta"):
         module: nn.Module = module_class("ffn", ffn)(ffn, setup.spec.dropout.off)
     module.to(torch_dtype(dtype)).to_empty(device=setup.device.name)
+    random = torch.Generator(setup.device.name).manual_seed(setup.seed)
     for parameter in module.parameters():
         with torch.no_grad():
-            parameter.normal_(0.0, parameter.shape[-1] ** -0.5)
+            parameter.normal_(0.0, parameter.shape[-1] ** -0.5, generator=random)
     return module
 
 

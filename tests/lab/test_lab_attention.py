@@ -48,7 +48,7 @@ def test_what_a_sink_takes_is_missing_from_the_sum(lab: Lab) -> None:
 
 
 def test_a_deeper_layer(lab: Lab) -> None:
-    made = lab("attention", *SMALL, "layer=2", "tokens=5", "--seed", "3")
+    made = lab("attention", *SMALL, "layer=2", "tokens=5", "seed=3")
     assert made["assumptions"]["seed"] == 3
     assert "all 5 rows sum to 1" in made["verdict"]
 

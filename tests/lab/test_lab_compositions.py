@@ -6,10 +6,10 @@ import io
 from pathlib import Path
 
 import pytest
+from asked import conducted
 from imported import DATA
 from rich.console import Console
 
-from archlab.cli.lab import conducted
 from archlab.errors import RequestError
 from archlab.lab import cache, flash, heads
 from archlab.lab.catalog import EXPERIMENTS
@@ -68,9 +68,9 @@ def test_it_runs_and_can_be_read(name: str, composition: str) -> None:
     words = [*COMPOSITIONS[composition], *QUICK.get(name, ())]
     if (name, composition) in NOTHING_TO_SEE:
         with pytest.raises(RequestError):
-            conducted(name, words)
+            conducted(name, *words)
         return
-    made = conducted(name, words)
+    made = conducted(name, *words)
     assert made.verdict.isascii()
     assert made.charts
     assert all(table.rows for table in made.tables)
@@ -92,7 +92,7 @@ def test_weights_of_a_trained_model_are_those_that_transformers_has() -> None:
     with torch.no_grad():
         wanted = model(torch.tensor([ids]), output_attentions=True).attentions
     text = ",".join(map(str, ids))
-    made = conducted("attention", [f"model={folder}", f"weights={folder}", f"ids={text}", "layer=1", "head=2"])
+    made = conducted("attention", f"model={folder}", f"weights={folder}", f"ids={text}", "layer=1", "head=2")
     (drawn,) = made.charts
     found = [[weight or 0.0 for weight in row] for row in drawn.rows]
     assert torch.allclose(torch.tensor(found), wanted[1][0, 2], atol=1e-5)

@@ -31,6 +31,7 @@ def test_the_first_four_places_are_gpt2s_own(lab: Lab) -> None:
     made = lab("dropout", *GPT2, "model.dropout.ffn=0.3")
     assert [row["model"] for row in rows(made, "dropout")] == [0.1, 0.1, 0.1, 0.3, 0]
     assert [row["rate"] for row in rows(made, "dropout")] == [0.1, 0.1, 0.1, 0.3, 0.1]
+    assert [round(row["zeros"]) for row in rows(made, "dropout")] == [10, 10, 10, 30, 10]
     assert made["verdict"].endswith("the model drops at embedding, attention, residual and ffn")
 
 

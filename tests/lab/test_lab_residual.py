@@ -28,9 +28,9 @@ def test_with_branches_that_add_nothing_the_gradient_is_scaled_on_its_way_back_t
         assert [row["cosine"] for row in found] == pytest.approx([1.0] * 5)
         assert [row["gradient"] for row in found] == pytest.approx([scale ** (2 * (4 - k)) for k in range(5)], rel=1e-4)
     assert made["verdict"] == (
-        "scale 1: skip paths alone bring 1.000 of the input to layer 4 (cosine 1.000), layer 1 gets 1.000 x its "
-        "gradient; scale 0.5: skip paths alone bring 0.003906 of the input to layer 4 (cosine 1.000), layer 1 gets "
-        "0.01562 x its gradient"
+        "scale 1: skip paths alone bring 1.000 of the input to layer 4 (cosine 1.000), layer 1 gets 1.000 times "
+        "the gradient of layer 4; scale 0.5: skip paths alone bring 0.003906 of the input to layer 4 (cosine 1.000), "
+        "layer 1 gets 0.01562 times the gradient of layer 4"
     )
 
 
@@ -44,4 +44,4 @@ def test_a_scale_of_a_tenth_loses_the_input_and_one_keeps_more_of_it(lab: Lab) -
 def test_no_gradient_at_all_is_said(lab: Lab) -> None:
     """Neither a skip path nor branches: the last stream is nothing, whatever went in."""
     made = lab("residual", *SMALL, "model.block.branch_scale=0", "scales=0", "tokens=8")
-    assert "layer 1 gets none of its gradient" in made["verdict"]
+    assert "layer 1 gets none of the gradient of layer 3" in made["verdict"]
