@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from asked import SMALL, Lab, rows
 
+from archlab import host
 from archlab.lab.width import _time
 
 
@@ -39,6 +40,12 @@ def test_four_times_the_width_takes_longer_and_the_sentence_says_so(lab: Lab) ->
         assert row["times"] - 1 > row["interval"] / 100 * row["times"]
     assert "+300.0 %" in made["verdict"]
     assert made["verdict"].count(" x to ") == 3
+
+
+def test_a_machine_that_works_for_others_is_said_to(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host.Busy, "elsewhere", lambda busy: 0.9 * busy.cpus)
+    assert any("the machine was loaded" in note for note in lab("width", *SMALL, "tokens=2", "seconds=0.01")["notes"])
+    assert not any("loaded" in note for note in lab("tying", *SMALL, "vocabs=10")["notes"])
 
 
 @pytest.mark.parametrize(
