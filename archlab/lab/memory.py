@@ -6,7 +6,7 @@ import gc
 import os
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 from archlab.bench.clock import Call
 from archlab.bench.device import Device
@@ -28,11 +28,9 @@ def peak(call: Call, device: Device) -> int | None:
 def _of_profile(call: Call) -> int:
     """The highest sum of what torch's CPU allocator gave and took back, event by event."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler tells of its start and stop
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+    with profile(use_kineto=True, profile_memory=True) as profiled:
         call()
-    results = profiled.profiler
-    assert results is not None
-    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
+    events = [event for event in profiled.kineto_results.events() if event.name() == "[memory]"]
     held = most = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()

@@ -37,15 +37,17 @@ def test_fused_attention_does_without_the_matrix(lab: Lab) -> None:
     assert long["fused_peak"] < long["explicit_peak"] / 4
     assert long["explicit_peak"] > 8 * short["explicit_peak"]  # n^2 of four times the tokens, and what grows with n
     assert "4.000 times the tokens take explicit" in made["verdict"]
+    assert "at 256 tokens fused (flash) takes 1/" in made["verdict"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["model.attention.logit_cap=20", "model/position=alibi"])
 def test_where_fused_attention_holds_it_too_the_sentence_says_so(lab: Lab, kind: str) -> None:
-    """torch's fused attention caps no scores, and takes the explicit softmax for a number added to each."""
+    """torch's fused attention caps no scores, so that the explicit softmax runs; what ALiBi adds is a matrix too."""
     made = lab("flash", *SMALL, *LONG, kind)
     long = rows(made, "flash")[-1]
-    assert long["fused_peak"] >= 8 * 256**2 * 2
+    assert long["fused_peak"] >= 8 * 256**2 * 4
+    assert ("(math)" in made["verdict"]) == (kind != "model/position=alibi")
     grown = [float(part.rsplit(" ", 1)[1]) for part in made["verdict"].split(" times")[1:3]]
     assert all(factor > 8 for factor in grown)
 
