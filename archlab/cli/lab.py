@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from archlab import completion
-from archlab.cli.options import OPEN, Debug, Format, Json, print_answer
+from archlab.cli.options import OPEN, Debug, Format, Json, Plugins, print_answer
 from archlab.document import Document
 
 
@@ -34,6 +34,7 @@ def lab(
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Of random weights and tokens; 0.")] = None,
     png: Annotated[str | None, typer.Option("--png", help="Draw the charts into this file too.")] = None,
+    plugins: Plugins = None,
     form: Format = "table",
     as_json: Json = False,
     debug: Debug = False,

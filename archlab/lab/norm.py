@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from archlab.components.hosted import is_hosted, own_tensors
 from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
 from archlab.document import Chart, Column, Document, Row, Table
@@ -61,10 +62,14 @@ def run(setup: Setup) -> Document:
 def unit_weights(decoder: Decoder, gain: float, generator: torch.Generator) -> None:
     """Matrices that keep the size of what they are given, times `gain` (LeCun et al. 1998, section 4.6).
 
-    The embedding has a standard deviation of 1; biases are 0, norms the identity.
+    The embedding has a standard deviation of 1; biases are 0, norms the identity. Modules of others keep what their
+    constructors gave them.
     """
+    others = {id(held) for module in decoder.modules() if is_hosted(module) for held in own_tensors(module).values()}
     for name, module in decoder.named_modules():
         for own, parameter in module.named_parameters(recurse=False):
+            if id(parameter) in others:
+                continue
             with torch.no_grad():
                 if parameter.dim() > 1 and not own.endswith("bias"):
                     fan_in = 1 if name == "embedding" else parameter.shape[-1]

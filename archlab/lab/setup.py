@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from archlab import host
 from archlab.bench.device import Device, pick
@@ -136,7 +136,7 @@ def each_layer(spec: DecoderSpec, change: Callable[[LayerSpec], LayerSpec]) -> D
 
 
 def variant(decoder: Decoder, spec: DecoderSpec, seed: int) -> Decoder:
-    """The module of another spec, on the same weights where both have a tensor of that name and shape.
+    """The module of another spec, on the same weights where modules of one class have a tensor of one shape in both.
 
     Others are drawn. What is compared then differs in nothing but what was changed.
     """
@@ -144,6 +144,12 @@ def variant(decoder: Decoder, spec: DecoderSpec, seed: int) -> Decoder:
     made = build(spec, weight.device, weight.dtype, seed=None)
     held, own = decoder.state_dict(), made.state_dict()
     shared = {name: held[name] for name, tensor in own.items() if name in held and held[name].shape == tensor.shape}
+    shared = {name: tensor for name, tensor in shared.items() if _owner(decoder, name) is _owner(made, name)}
     made.load_state_dict(shared, strict=False, assign=True)
     init_weights(made, seed, [name for name in own if name not in shared])
     return made
+
+
+def _owner(decoder: Decoder, name: str) -> type[nn.Module]:
+    """The class of the module that a tensor belongs to."""
+    return type(decoder.get_submodule(name.rpartition(".")[0]))

@@ -21,7 +21,7 @@ SEEN = re.findall(r"<!-- seen: archlab lab (.*?) -->\n```text\n\$ .*?\n(.*?)```"
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_is_understood(command: str) -> None:
     name, *words = [word for word in shlex.split(command.rstrip(":;,.)")) if word != "-->"]
-    kept = re.sub(r"--(png|seed|format) \S+", "", shlex.join(words))
+    kept = re.sub(r"--(png|seed|format|plugin) \S+", "", shlex.join(words))
     sort(find(name), shlex.split(kept))
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from asked import SMALL, Lab, rows
 
 from archlab import registry
 from archlab.frozen import replace
 from archlab.registry import choices
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 def table(document: dict) -> dict[tuple[str, str], dict]:
@@ -35,6 +42,23 @@ def test_small_weights_overflow_nowhere_without_a_norm_and_the_sentence_says_so(
     made = lab("norm", *SMALL, "gain=0.1", "layers=4")
     assert table(made)["none", "pre_norm"]["finite"] is None
     assert "overflow" not in made["verdict"]
+
+
+@pytest.mark.slow
+def test_a_norm_of_a_plugin_is_tried_too_and_keeps_what_its_constructor_gave_it() -> None:
+    """tanh(x / 2) is below 1 and not 0; the weights beside it are the same, whichever norm is the model's own."""
+    found = []
+    for own in ("rmsnorm", "dyt"):
+        words = ("norm", "--plugin", str(EXAMPLES / "dyt.py"), *SMALL, f"model/norm={own}", "layers=2", "--json")
+        done = subprocess.run(
+            [sys.executable, "-m", "archlab", "lab", *words], capture_output=True, text=True, check=True
+        )
+        found.append(table(json.loads(done.stdout)))
+    for block in choices("block"):
+        first, second = (made["dyt", block] for made in found)
+        assert first["layer 2"] == pytest.approx(second["layer 2"])
+    assert first["layer 2"] > 0
+    assert 0 < found[0]["dyt", "post_norm"]["layer 2"] < found[0]["dyt", "post_norm"]["layer 1"] < 1
 
 
 def test_a_norm_that_somebody_registered_is_tried_too(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
