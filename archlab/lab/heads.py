@@ -27,7 +27,7 @@ from archlab.registry import choices
 from archlab.report.text import digits
 from archlab.units import show_bytes
 
-SECONDS = 4.0
+SECONDS = 3.0
 MULTIPLE = 8
 """What d_ff is a multiple of where parameters are made equal."""
 CONTEXTS = [2**power for power in range(8, 17)]
