@@ -33,6 +33,13 @@ def complete_subject(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
+def complete_experiment(incomplete: str) -> list[str]:
+    """Experiments of `archlab lab` that begin so."""
+    from archlab.lab.catalog import EXPERIMENTS
+
+    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
+
+
 def complete_hardware(incomplete: str) -> list[str]:
     """Devices that begin so."""
     from archlab.hardware import AUTO, names

@@ -77,6 +77,22 @@ class Drawing(Frozen):
         return {"title": self.title, "about": self.about, "lines": list(self.lines)}
 
 
+class Heatmap(Frozen):
+    """Numbers of 0 or more in rows and columns, drawn as shades. rows: from the top, None where nothing is to be seen.
+
+    name: its key in the JSON document; x, y: what columns and rows are, numbered from 0.
+    """
+
+    name: str
+    title: str
+    x: str
+    y: str
+    rows: Sequence[Sequence[float | None]]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"x": self.x, "y": self.y, "rows": [list(row) for row in self.rows]}
+
+
 class Explanation(Frozen):
     """How a figure was got. formula: in symbols; worked: the same with this model's numbers and the result.
 
@@ -117,7 +133,7 @@ class Document(Frozen):
     tables: Sequence[Table]
     verdict: str = ""
     assumptions: Mapping[str, Any] = field(default_factory=dict)
-    charts: Sequence[Chart] = ()
+    charts: Sequence[Chart | Heatmap] = ()
     notes: Sequence[str] = ()
     explanations: Iterable[Explanation] = ()
     subject: str = ""
@@ -126,7 +142,11 @@ class Document(Frozen):
     worked: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON data: its fields but for charts; tables and explanations by name, these by model where several."""
+        """Plain JSON data: its fields but for charts; tables and explanations by name, these by model where several.
+
+        Heatmaps, where there are some, by name: no table has their numbers.
+        """
+        heatmaps = {drawn.name: drawn.as_dict() for drawn in self.charts if isinstance(drawn, Heatmap)}
         return {
             "schema": SCHEMA,
             "command": self.command,
@@ -137,6 +157,7 @@ class Document(Frozen):
             "assumptions": dict(self.assumptions),
             "tables": {table.name: table.as_dict() for table in self.tables},
             **({"drawings": [drawing.as_dict() for drawing in self.drawings]} if self.drawings else {}),
+            **({"heatmaps": heatmaps} if heatmaps else {}),
             "explanations": self._explanations(),
             "notes": list(self.notes),
         }

@@ -44,6 +44,7 @@ COMMANDS = {
     "explain": "explain",
     "shapes": "inside",
     "verify": "inside",
+    "lab": "lab",
     "new": "new",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""

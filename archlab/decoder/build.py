@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 
 import torch
 
@@ -67,18 +67,18 @@ def begin_hosted(decoder: Decoder, seed: int) -> None:
 
 
 @torch.no_grad()
-def init_weights(decoder: Decoder, seed: int = 0) -> None:
+def init_weights(decoder: Decoder, seed: int = 0, names: Collection[str] | None = None) -> None:
     """Weights as GPT-2 has them: normal with standard deviation 0.02, biases 0, norms the identity.
 
     The projections that write to the residual stream have 0.02 / sqrt(2 layers). Radford et al. 2019, section 2.3.
-    Modules of others keep what their constructors gave them.
+    Modules of others keep what their constructors gave them. names: only these tensors, norms whole; None for all.
     """
     generator = torch.Generator(decoder.embedding.weight.device).manual_seed(seed)
     others = {
         id(tensor) for module in decoder.modules() if is_hosted(module) for tensor in own_tensors(module).values()
     }
     for name, parameter in decoder.named_parameters():
-        if id(parameter) in others:
+        if id(parameter) in others or (names is not None and name not in names):
             continue
         if parameter.dim() > 1 and not name.endswith("bias"):  # experts' biases are stacked
             shrink = (2 * decoder.spec.n_layers) ** -0.5 if name.endswith(RESIDUAL_OUTPUTS) else 1.0
@@ -86,7 +86,8 @@ def init_weights(decoder: Decoder, seed: int = 0) -> None:
         else:
             parameter.zero_()
     for name, module in decoder.named_modules():
-        if name.endswith("norm") and hasattr(module, "reset_parameters"):
+        mine = names is None or any(f"{name}.{own}" in names for own, _ in module.named_parameters(recurse=False))
+        if mine and name.endswith("norm") and hasattr(module, "reset_parameters"):
             module.reset_parameters()
 
 

@@ -84,7 +84,7 @@ def _writer(unit: str) -> Callable[[float], str]:
     """How a value of a unit reads."""
     if unit.split("/")[0] == "B":
         return show_bytes
-    return lambda value: show_count(value) if abs(value) >= 1000 else digits(value)
+    return lambda value: show_count(value) if 1000 <= abs(value) < 1e15 else digits(value)
 
 
 def _axis(values: Sequence[float], places: int, log: bool, zero: bool) -> Axis:

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from archlab.document import Column, Document, Explanation, Table
+from archlab.document import Column, Document, Explanation, Heatmap, Table
 from archlab.record import json_line
 from archlab.report.formats import check_format, md_escape
 from archlab.report.grid import Cell, Grid, heading, line, show
@@ -62,10 +62,14 @@ def show_document(document: Document, console: Console) -> None:
         kinds = dict.fromkeys(column.kind for column in table.columns if column.kind)
         heading(console, table.title, ", ".join(kinds), table.about)
         show(grid(table), console)
-    if document.charts:
-        from archlab.report.chart import show_chart
+    for chart in document.charts:
+        if isinstance(chart, Heatmap):
+            from archlab.report.heatmap import show_heatmap
 
-        for chart in document.charts:
+            show_heatmap(chart, console)
+        else:
+            from archlab.report.chart import show_chart
+
             show_chart(chart, console)
     if document.worked:
         from archlab.report.explanations import show_explanations
@@ -124,7 +128,7 @@ def _cell(value: Any, column: Column) -> Cell:
 def number_text(value: float | int, column: Column) -> str:
     """Every digit of an exact figure below a GiB, or 10^18 FLOPs; a short form beyond; four digits of any other.
 
-    Shares to a tenth of a per cent.
+    Shares to a tenth of a per cent; four digits of an exact fraction too.
     """
     if column.unit == "%":
         return f"{value:.1f}"
@@ -132,7 +136,8 @@ def number_text(value: float | int, column: Column) -> str:
         return show_bytes(value)
     if column.unit == "FLOP" and abs(value) >= 1e18:
         return f"{value:.4g}"
-    return whole(value) if column.kind == "exact" or isinstance(value, int) else digits(value)
+    counted = column.kind == "exact" and (abs(value) >= 1 or value == 0)
+    return whole(value) if counted or isinstance(value, int) else digits(value)
 
 
 def csv_text(document: Document) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from archlab.errors import RequestError
-from archlab.frozen import Frozen
+from archlab.frozen import Frozen, field
 from archlab.record import write_atomically
 from archlab.report.text import clean
 
@@ -18,6 +19,8 @@ SIZE, DPI = (6.0, 3.8), 300
 ACCENT, INK, MUTED, FAINT, RULE = "#0b5fa5", "#1b1e23", "#63696f", "#a9b0b7", "#e3e4e3"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b8689a", "#c98a00", "#4aa8dc", "#6b5b95", "#7c8086")
 MARKS = "oDs^Pv*X"
+MOST_TICKS = 12
+"""Places of curves up to which each has a tick; beyond it they are matplotlib's."""
 BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 DECIMAL = (("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3))
 STYLE = {
@@ -39,7 +42,8 @@ class Quantity(Frozen):
 
     @property
     def label(self) -> str:
-        return f"{clean(self.name)} ({', '.join(filter(None, (self.unit, self.kind, 'log' if self.log else '')))})"
+        about = ", ".join(filter(None, (self.unit, self.kind, "log" if self.log else "")))
+        return f"{clean(self.name)} ({about})" if about else clean(self.name)
 
 
 class Cloud(Frozen):
@@ -67,38 +71,56 @@ class Bars(Frozen):
 
 
 class Curves(Frozen):
-    """Curves by name, each of (x, y) points; marked ones stand out."""
+    """Curves by name, each of (x, y) points; marked ones stand out. limits: lines at a y, by name."""
 
     x: Quantity
     y: Quantity
     series: Mapping[str, Sequence[tuple[float, float]]]
     marked: Sequence[bool]
+    title: str = ""
+    limits: Mapping[str, float] = field(default_factory=dict)
 
 
-def figure(drawn: Cloud | Bars | Curves) -> Any:
-    """The matplotlib figure. Raises RequestError where matplotlib is not installed."""
-    matplotlib = _matplotlib()
+class Shades(Frozen):
+    """Numbers of 0 or more in rows and columns; None where nothing is to be seen."""
+
+    title: str
+    x: str
+    y: str
+    rows: Sequence[Sequence[float | None]]
+
+
+Drawn = Cloud | Bars | Curves | Shades
+
+
+def figure(*drawn: Drawn) -> Any:
+    """The matplotlib figure, one below the other where there are several. Raises RequestError without matplotlib."""
+    matplotlib = load()
     with matplotlib.rc_context(STYLE):
         from matplotlib.figure import Figure  # type: ignore[import-not-found,unused-ignore]
 
-        made = Figure(figsize=SIZE, layout="constrained")
-        _draw(made.add_subplot(), drawn)
+        made = Figure(figsize=(SIZE[0], SIZE[1] * len(drawn)), layout="constrained")
+        for place, each in enumerate(drawn, 1):
+            _draw(made.add_subplot(len(drawn), 1, place), each)
     return made
 
 
-def _draw(axes: Any, drawn: Cloud | Bars | Curves) -> None:
+def _draw(axes: Any, drawn: Drawn) -> None:
     if isinstance(drawn, Cloud):
         _cloud(axes, drawn)
     elif isinstance(drawn, Bars):
         _bars(axes, drawn)
-    else:
+    elif isinstance(drawn, Curves):
         _curves(axes, drawn)
+    else:
+        _shades(axes, drawn)
 
 
-def save(drawn: Cloud | Bars | Curves, file: Path) -> Path:
+def save(drawn: Drawn | Sequence[Drawn], file: Path) -> Path:
     """Write a picture, whole or not at all. Raises RequestError."""
-    made, picture = figure(drawn), io.BytesIO()
-    with _matplotlib().rc_context(STYLE), warnings.catch_warnings():
+    several = drawn if isinstance(drawn, Sequence) else [drawn]
+    made, picture = figure(*several), io.BytesIO()
+    with load().rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
         made.savefig(picture, dpi=DPI, format="png")
     try:
@@ -107,7 +129,8 @@ def save(drawn: Cloud | Bars | Curves, file: Path) -> Path:
         raise RequestError(f"{file}: cannot be written: {error.strerror}") from None
 
 
-def _matplotlib() -> Any:
+def load() -> Any:
+    """The library. Raises RequestError where it is not installed."""
     try:
         import matplotlib  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
@@ -151,10 +174,24 @@ def _curves(axes: Any, drawn: Curves) -> None:
         colour = SERIES[index] if legend else ACCENT if drawn.marked[index] else FAINT
         width, order = (1.4, 3) if drawn.marked[index] else (0.8, 2)
         axes.plot(*_columns(points), color=colour, linewidth=width, zorder=order, marker="o", ms=2.2, label=clean(name))
-    axes.set_xticks(sorted({x for points in drawn.series.values() for x, _ in points}))
-    axes.minorticks_off()
-    if legend:
+    for name, y in drawn.limits.items():
+        axes.axhline(y, color=MUTED, linewidth=0.8, linestyle="--", label=clean(name))
+    axes.set_title(clean(drawn.title))
+    places = sorted({x for points in drawn.series.values() for x, _ in points})
+    if len(places) <= MOST_TICKS:
+        axes.set_xticks(places)
+        axes.minorticks_off()
+    if legend and (len(drawn.series) > 1 or drawn.limits):
         axes.legend(loc="best")
+
+
+def _shades(axes: Any, drawn: Shades) -> None:
+    cells = [[math.nan if value is None else value for value in row] for row in drawn.rows]
+    shown = axes.imshow(cells, cmap="Blues", vmin=0.0, interpolation="nearest")
+    axes.figure.colorbar(shown, ax=axes)
+    axes.grid(visible=False)
+    axes.set_facecolor(RULE)  # what cannot be seen
+    axes.set(title=clean(drawn.title), xlabel=clean(drawn.x), ylabel=clean(drawn.y))
 
 
 def _quantities(axes: Any, x: Quantity, y: Quantity) -> None:

@@ -24,6 +24,8 @@ def digits(value: float | int) -> str:
     if value == 0:
         return "0"
     size = abs(value)
+    if size >= 1e15:
+        return f"{value:.4g}"
     if size >= 1000:
         return f"{value:,.0f}"
     decimals = 1 if size >= 100 else 2 if size >= 10 else 3

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from archlab.errors import RequestError
-from archlab.report.png import Bars, Cloud, Curves, Quantity, figure, save
+from archlab.report.png import Bars, Cloud, Curves, Quantity, Shades, figure, save
 
 PARAMS = Quantity("params", "parameters", "exact")
 RATE = Quantity("decode_tok_s", "tok/s", "measured")
@@ -96,3 +96,19 @@ def test_without_matplotlib_one_message_says_what_to_install(monkeypatch: pytest
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(RequestError, match=r"pip install 'archlab\[report\]'"):
         figure(CLOUD)
+
+
+def test_several_stand_one_below_the_other_with_their_titles_and_limits() -> None:
+    x, y = Quantity("layer", "", ""), Quantity("angle", "", "", True)
+    curve = Curves(x, y, {"rope": [(float(n), 1.0 + n) for n in range(20)]}, [True], "Angles", {"seen": 4.0})
+    made = figure(curve, Shades("Weights", "key", "query", [[1.0, None], [0.5, 0.5]]))
+    made.canvas.draw()
+    first, second, *_ = made.axes
+    assert (first.get_title(), second.get_title()) == ("Angles", "Weights")
+    assert (first.get_xlabel(), first.get_ylabel()) == ("layer", "angle (log)")
+    assert texts(first.get_legend().get_texts()) == ["rope", "seen"]
+    assert list(first.lines[-1].get_ydata()) == [4.0, 4.0]
+    assert len(first.get_xticks()) < 20
+    shown = second.images[0].get_array()
+    assert shown.tolist()[1] == [0.5, 0.5]
+    assert shown.tolist()[0] == [1.0, None]  # masked: left to the background
