@@ -286,6 +286,8 @@ def translate(error: Exception) -> RequestError | None:
     if missing is not None:
         return _missing_choice(str(missing), getattr(error, "options", None) or [])
     cause = error.__cause__ if module == "hydra" else None
+    if isinstance(cause, RequestError):  # of a plugin of ours, which Hydra makes
+        return cause
     if module == "hydra" and cause is not None and type(cause).__module__.split(".")[0] in ("omegaconf", "yaml"):
         return translate_text(error, cause)
     if module in _HYDRAS or (isinstance(error, _SLIPS) and _raised_in(error) in _HYDRAS):

@@ -58,6 +58,8 @@ def excesses(texts: Sequence[str], figures: Mapping[str, Figure]) -> dict[str, f
 
 
 def broken(record: Record) -> list[str]:
-    """The constraints of its sweep that a record is known to break."""
+    """The constraints of its sweep that a record is known to break; of one that is not ok nothing is."""
+    if not record.ok:
+        return []
     found = excesses(record.config.get("constraints") or [], record.figures)
     return [text for text, excess in found.items() if excess is not None and excess > 0]

@@ -34,15 +34,18 @@ class Landing(Frozen):
         return cls(folder, multirun, made, {file: file.stat().st_mtime_ns for file in there}, goes_on)
 
     def files(self) -> list[Path]:
-        """The records that this run wrote."""
-        if not self.folder.is_dir():
+        """The records that this run wrote; of a sweep that went on, those from before too."""
+        if not self.folder.is_dir() or self._is_anothers:
             return []
+        if self.goes_on:
+            return [file for file in plan.files(self.folder) if file.is_file()]
         files = records.files(self.folder) if self.multirun else [self.folder / records.FILE]
         return [file for file in files if file.is_file() and self._is_new(file)]
 
-    def planned(self) -> list[Path]:
-        """The records that the sweep in the folder has, those from before too."""
-        return [file for file in plan.files(self.folder) if file.is_file()]
+    @property
+    def _is_anothers(self) -> bool:
+        """Whether another process put a sweep here first: nothing of it is shown or taken back."""
+        return self.multirun and plan.is_anothers(self.folder)
 
     def missing(self) -> int:
         """How many points of the sweep have left no record."""
@@ -55,7 +58,7 @@ class Landing(Frozen):
 
     def tidy(self) -> None:
         """Take back the empty folders that this run made. Nothing that holds a file of a user or a run is touched."""
-        if self.folder not in self.made or not self.folder.is_dir():
+        if self.folder not in self.made or not self.folder.is_dir() or self._is_anothers:
             return
         if not records.files(self.folder):
             for name in BEFOREHAND:

@@ -21,9 +21,10 @@ from archlab.compose import hydra_errors, store_choices
 from archlab.errors import ArchlabError, RequestError
 from archlab.interrupt import noticed
 from archlab.landing import Landing
-from archlab.overrides import normalise, of_task, quoted, shown_by_hydra, split, typed_keys
+from archlab.overrides import normalise, of_task, shown_by_hydra, split, typed_keys
 from archlab.presets import conf_dir
 from archlab.progress import QUIET, is_quiet, of_phases
+from archlab.quotes import quoted
 from archlab.repeat import run_source
 
 if TYPE_CHECKING:
@@ -42,13 +43,23 @@ class FolderCallback:
         _landings.append(Landing.at(Path(config.hydra.run.dir), multirun=False))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        goes_on = bool(config.hydra.sweeper.get("resume"))
-        _landings.append(Landing.at(Path(config.hydra.sweep.dir), multirun=True, goes_on=goes_on))
+        folder, goes_on = Path(config.hydra.sweep.dir).absolute(), bool(config.hydra.sweeper.get("resume"))
+        if not goes_on and (folder / plan.FILE).exists():  # whichever sweeper it is that would write over it
+            raise _Stopped(plan.taken(folder))
+        _landings.append(Landing.at(folder, multirun=True, goes_on=goes_on))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):
             return lambda **_: None
         raise AttributeError(name)
+
+
+class _Stopped(BaseException):
+    """Carries an error out of a callback: what is an Exception there Hydra makes a warning of, and runs the sweep."""
+
+    def __init__(self, error: RequestError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Interrupted(ArchlabError):
@@ -110,6 +121,8 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = Fa
                 _call_hydra(argv, debug, quiet)
             if _refused:
                 raise _refused[0]
+        except _Stopped as stopped:
+            problem = stopped.error
         except (KeyboardInterrupt, Exception) as error:
             problem = error
         finally:
@@ -130,8 +143,6 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
         raise problem
     if landing is None:
         return Outcome([], None, False)
-    if landing.goes_on:
-        found = landing.planned()
     if not found and landing.multirun:
         raise ArchlabError(f"no point left a record in {landing.folder}: can the workers write into that folder?")
     said = str(problem) if isinstance(problem, ArchlabError) else f"{type(problem).__name__}: {problem}"
@@ -142,6 +153,8 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
 def _writable() -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:  # whoever read what Hydra printed has seen enough
+        raise
     except OSError as error:
         raise RequestError(f"{error.filename}: the output folder cannot be written: {error.strerror}") from error
 

@@ -16,6 +16,7 @@ from archlab.budget import Budget
 from archlab.decoder.resolve import ModelOptions
 from archlab.errors import ConfigError, RequestError, UnknownFlag, nearest, unknown_key
 from archlab.options import Option, options_of
+from archlab.quotes import quoted
 from archlab.registry import AXES, Choice, axes, choices, is_axis, part_choices
 from archlab.request import GROUPS, RunOptions
 
@@ -188,11 +189,6 @@ def _shown(override: str) -> str:
 
 def _clip(text: str, width: int = 200) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
-
-
-def quoted(text: str) -> str:
-    """Text as a value that Hydra's parser reads back as it is."""
-    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
 
 def _is_group(key: str) -> bool:

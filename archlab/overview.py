@@ -13,12 +13,14 @@ import archlab
 from archlab import record as records
 from archlab.errors import RequestError
 from archlab.frozen import Frozen
+from archlab.merit import NO_MERIT
 from archlab.record import SCHEMA
-from archlab.report.compare import HEADLINE, NO_MERIT, direction
+from archlab.report.compare import HEADLINE
 from archlab.report.html.columns import Columns
 from archlab.report.text import clean
-from archlab.results import Results, Row, effects
+from archlab.results import Results, Row
 from archlab.scatter import axes
+from archlab.units import counted
 
 Texts = dict[str, list[str]]
 """A column of text by its name, a text a row."""
@@ -34,9 +36,9 @@ class Asked(Frozen):
 
 def held(found: Results, asked: Asked) -> Results:
     """The results that the report is of. Raises RequestError where none is so."""
-    kept = found.where(asked.where) if asked.where else found
+    kept = found.where(asked.where) if asked.where is not None else found
     if not kept.rows:
-        raise RequestError(f"none of {len(found.rows):,} points is so: {asked.where}")
+        raise RequestError(f"none of {counted(len(found.rows), 'point')} is so: {asked.where}")
     return kept
 
 
@@ -55,21 +57,25 @@ def overview(found: Results, asked: Asked, sources: Sequence[str]) -> dict[str, 
         "count": len(kept.rows),
         "labels": list(labels),
         "options": list(options),
-        "figures": figures(kept.units),
+        "figures": figures(kept),
         "front": front,
         "axes": list(axes(kept, asked.chart)) if len(kept.units) > 1 else [],
-        "effects": _effects(kept),
+        "swept": [{"key": key, "name": short(key)} for key in kept.varying],
         "points": _points(kept, labels, options),
     }
 
 
 def _points(kept: Results, labels: Texts, options: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """The records whole, each with its labels and with the options that vary; one record at a time is held."""
-    points = Columns()
+    """The records whole, each with its labels and with what varies; one record at a time is held."""
+    points, swept = Columns(), kept.varying
     for index, row in enumerate(kept.rows):
-        record = _document(row)
-        about = {name: texts[index] for name, texts in labels.items()}
-        points.add({"record": record, "label": about, "option": {key: made[index] for key, made in options.items()}})
+        about = {
+            "label": {name: texts[index] for name, texts in labels.items()},
+            "option": {key: made[index] for key, made in options.items()},
+            "swept": {key: row.overrides[key] for key in swept if key in row.overrides},
+        }
+        breaks = {"breaks": ", ".join(row.breaks)} if row.breaks else {}
+        points.add({"record": _document(row), **about, **breaks})
     return points.as_dict()
 
 
@@ -81,24 +87,20 @@ def _document(row: Row) -> dict[str, Any]:
     return document
 
 
-def figures(units: Mapping[str, str]) -> list[dict[str, Any]]:
+def figures(kept: Results) -> list[dict[str, Any]]:
     """Each figure, the headline ones first. better: 1 more, -1 less, 0 neither; merit: whether that is worth a mark."""
+    units = kept.units
     names = [*(name for name in HEADLINE if name in units), *(name for name in units if name not in HEADLINE)]
     return [
-        {"name": name, "unit": units[name], "better": direction(units[name]), "merit": _merit(name, units)}
+        {"name": name, "unit": units[name], "better": kept.better(name), "merit": _merit(name, kept)}
         | {"headline": name in HEADLINE}
         for name in names
         if not name.startswith("params.layers.")  # named by layers, so that no two depths have the same
     ]
 
 
-def _merit(name: str, units: Mapping[str, str]) -> bool:
-    return direction(units[name]) != 0 and not name.startswith(NO_MERIT)
-
-
-def _effects(kept: Results) -> list[Mapping[str, Any]]:
-    table = effects(kept, [name for name in kept.units if _merit(name, kept.units)])
-    return [] if table is None else [{**row, "axis": short(row["axis"])} for row in table.rows if row["pairs"]]
+def _merit(name: str, kept: Results) -> bool:
+    return name in kept.told or (kept.better(name) != 0 and not name.startswith(NO_MERIT))
 
 
 # --- what tells the points apart --------------------------------------------------------------------------------------
@@ -109,7 +111,7 @@ def labelled(results: Results) -> Texts:
     keys = [key for key in results.varying if key != "model" and not key.startswith("hydra")]
     texts = {short(key): [row.overrides.get(key, "") for row in results.rows] for key in keys}
     models = [row.name if row.options else row.overrides.get("model", row.name) for row in results.rows]
-    if not texts or len(set(models)) > 1:
+    if not texts or len({*models} - {records.UNREADABLE}) > 1:
         texts = {"model": models} | texts
     if len(set(zip(*texts.values(), strict=True))) < len(results.rows):
         texts["folder"] = _folders([row.file for row in results.rows])

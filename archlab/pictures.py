@@ -53,7 +53,7 @@ def _cloud(kept: Results, shown: Scatter) -> Cloud:
         Quantity(name, unit, _kind(some, name), log)
         for name, unit, log in zip((shown.x, shown.y), shown.units, (shown.log_x, shown.log_y), strict=True)
     )
-    return Cloud(x, y, groups, front, not shown.units[0].endswith("/s"), by)
+    return Cloud(x, y, groups, front, shown.better[0] < 0, by)
 
 
 def _colouring(kept: Results) -> tuple[str, list[str]]:

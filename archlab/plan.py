@@ -37,6 +37,8 @@ class Asked(Frozen):
 
 
 _asked = [Asked((), None, "")]
+_own: set[Path] = set()
+"""Folders whose sweep is this process's."""
 
 
 def ask(arguments: Sequence[str], source: str | None, plugins: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -73,11 +75,12 @@ class Plan(Frozen):
         return [(point.folder, point.config, *point.overrides) for point in self.points]
 
     def write(self, folder: Path) -> None:
-        """Put the plan into a folder that has none. Raises RequestError where another sweep has it."""
+        """Put the plan into a folder that has none, which is this sweep's then. Raises RequestError for another's."""
         body = {"schema": SCHEMA, **values_of(self.asked), "points": [values_of(point) for point in self.points]}
         temporary = write_atomically(folder / f".{FILE}.{os.getpid()}", json.dumps(body) + "\n")
         try:
             os.link(temporary, folder / FILE)  # unlike a rename, it fails where there is one
+            _own.add(folder)
         except FileExistsError:
             raise taken(folder) from None
         finally:
@@ -97,6 +100,11 @@ def taken(folder: Path) -> RequestError:
         f"{folder}: another sweep was put here; archlab resume {folder} goes on with it, "
         "hydra.sweep.dir=FOLDER names another folder"
     )
+
+
+def is_anothers(folder: Path) -> bool:
+    """Whether a folder has the sweep of another process, which may be running."""
+    return folder not in _own and (folder / FILE).exists()
 
 
 def one_folder(name: str, first: int, second: int) -> RequestError:
@@ -166,8 +174,10 @@ def lock(folder: Path) -> Iterator[None]:
 
     with (folder / FILE).open() as file:
         try:
+            _own.add(folder)
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            _own.discard(folder)
             raise RequestError(f"{_short(folder)}: the sweep in it is still running") from None
         except OSError:
             pass  # a file system without locks

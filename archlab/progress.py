@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from archlab.plan import read_record
+from archlab.units import counted
 
 QUIET = "ARCHLAB_QUIET"
 """The variable by which whatever process runs a point knows of -q."""
@@ -25,6 +26,12 @@ LOOK_EVERY = 0.5
 def is_quiet() -> bool:
     """Whether -q was given."""
     return QUIET in os.environ
+
+
+def say(what: str) -> None:
+    """Say what is about to be done, or how far it is, in a line of its own."""
+    if not is_quiet():
+        print(f"[INFO] {what}", file=sys.stderr, flush=True)
 
 
 class Tally:
@@ -47,7 +54,7 @@ class Tally:
     def __str__(self) -> str:
         rate = self.done / self.elapsed
         left = f", {duration((self.points - self.done) / rate)} left" if 0 < self.done < self.points else ""
-        return f"{self.done:,} of {self.points:,} points, {self.wrong:,} not ok, {_rate(rate)}{left}"
+        return f"{self.done:,} of {counted(self.points, 'point')}, {self.wrong:,} not ok, {_rate(rate)}{left}"
 
 
 def _rate(rate: float) -> str:
@@ -80,14 +87,14 @@ def of_points(points: int) -> Iterator[Tally]:
 def _now_and_then(points: int) -> Iterator[Tally]:
     said = [time.monotonic()]
 
-    def say(tally: Tally) -> None:
+    def tell(tally: Tally) -> None:
         if time.monotonic() > said[0] + max(SAY_EVERY, tally.elapsed / 10) and tally.done < tally.points:
             said[0] = time.monotonic()
-            print(f"[INFO] {tally}", file=sys.stderr, flush=True)
+            say(str(tally))
 
-    tally = Tally(points, say)
+    tally = Tally(points, tell)
     yield tally
-    print(f"[INFO] {tally}", file=sys.stderr, flush=True)
+    say(str(tally))
 
 
 @contextlib.contextmanager

@@ -245,7 +245,12 @@ def _wrong(fields: Mapping[str, Any], kinds: Kinds, under: str = "") -> str | No
             return f"{under}{name} is not {wanted}"
     blocks = ("model", "workload", "bench", "hardware")
     config = fields.get("config", {}) if kinds is _RECORD else {}
-    return next((f"config.{name} is not a group" for name in blocks if not _or_null(_group)(config.get(name))), None)
+    wrong = [f"config.{name} is not a group" for name in blocks if not _or_null(_group)(config.get(name))]
+    lists = (
+        ("objective", "direction", "constraints") if fields.get("status", "ok") == "ok" else ()
+    )  # else they may be it
+    wrong += [f"config.{name} is not {_TEXTS[1]}" for name in lists if not _or_null(_TEXTS[0])(config.get(name))]
+    return wrong[0] if wrong else None
 
 
 def _wrong_figure(name: str, figure: Any) -> str | None:
@@ -306,7 +311,7 @@ def row(file: Path) -> Record:
             {"model": {"name": UNREADABLE}},
             [],
             "failed",
-            f"its record cannot be used: {reason}",
+            f"its record {file.parent.name}/{file.name} cannot be used: {reason}",
             folder=str(file.parent),
         )
 

@@ -11,7 +11,8 @@ from archlab import record as records
 from archlab.compose import imported_from, is_path, model_source, path_first
 from archlab.errors import RequestError
 from archlab.options import options_of
-from archlab.overrides import quoted, typed_keys
+from archlab.overrides import typed_keys
+from archlab.quotes import quoted
 from archlab.record import Record
 from archlab.request import RunOptions
 

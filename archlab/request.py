@@ -16,6 +16,7 @@ from archlab.errors import ConfigError, nearest, unknown_key
 from archlab.frozen import Frozen
 from archlab.hardware import Hardware
 from archlab.hardware import read as read_hardware
+from archlab.merit import DIRECTIONS
 from archlab.options import BLOCK, Verbatim, option, options_of, read_plain
 from archlab.record import Figure, full_name
 from archlab.workload import BenchOptions, Workload
@@ -28,6 +29,7 @@ class RunOptions(Frozen):
     seed: int = option(0, "of the weights and of the tokens that are timed", ge=0)
     weights: str | None = option(None, "a safetensors file, a sharded index or a folder; null: random weights")
     objective: tuple[str, ...] = option(("params",), "figures that hydra/sweeper=optuna searches for the best of")
+    direction: tuple[str, ...] = option((), "minimize or maximize, for each objective; empty: rates up, all else down")
     constraints: tuple[str, ...] = option((), "limits that points are to keep, such as params<=1B")
     verify: bool = option(
         True,
@@ -41,6 +43,18 @@ class RunOptions(Frozen):
             raise ConfigError("device", f"no device {self.device!r}", value=self.device, valid=valid)
         for text in self.constraints:
             read_constraint(text)
+        self._check_direction()
+
+    def _check_direction(self) -> None:
+        for word in self.direction:
+            if word not in DIRECTIONS:
+                near = nearest(word, DIRECTIONS)
+                raise ConfigError("direction", f"no direction {word!r}", value=word, valid=DIRECTIONS, nearest=near)
+        names = self.objective or ("params",)
+        if self.direction and len(self.direction) != len(names):
+            wanted = ",".join(["maximize", *["minimize"] * (len(names) - 1)])
+            problem = f"one for each objective ({', '.join(names)}) is wanted, such as [{wanted}]"
+            raise ConfigError("direction", problem, value=list(self.direction))
 
 
 GROUPS = {"workload": Workload, "bench": BenchOptions, "budget": Budget}

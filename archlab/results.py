@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from archlab import record as records
@@ -19,8 +20,9 @@ from archlab.decoder.describe import flat
 from archlab.document import Column, Table
 from archlab.errors import ConfigError, RequestError, nearest
 from archlab.frozen import Frozen, replace
+from archlab.merit import Wishes, agreed, direction, wishes
 from archlab.record import SHORT, Record, full_name
-from archlab.report.compare import competing, direction, split_overrides
+from archlab.report.compare import competing, split_overrides
 from archlab.where import condition
 
 FRONT = ("params", "kv_bytes_per_token", "decode_tok_s")
@@ -51,6 +53,11 @@ class Row(NamedTuple):
     def ok(self) -> bool:
         return self.status == "ok"
 
+    @property
+    def wanted(self) -> bool:
+        """Whether it may be the best: it is ok and keeps the constraints of its sweep."""
+        return self.ok and not self.breaks
+
     def facts(self) -> dict[str, Any]:
         """What a condition may ask of it."""
         typed = {key: _read(text) for key, text in self.overrides.items()}
@@ -62,19 +69,25 @@ class Row(NamedTuple):
 
 
 class Results(Frozen):
-    """Rows, and the unit of each figure that one of them has."""
+    """Rows, and the unit of each figure that one of them has. told: which way is better, where a sweep was told."""
 
     rows: list[Row]
     units: dict[str, str]
+    told: Wishes = MappingProxyType({})
 
     def only(self, rows: Iterable[Row]) -> Results:
         return replace(self, rows=list(rows))
 
     @property
     def varying(self) -> list[str]:
-        """The keys of the overrides that are not the same for all."""
-        keys = dict.fromkeys(key for row in self.rows for key in row.overrides)
-        return [key for key in keys if len({row.overrides.get(key) for row in self.rows}) > 1]
+        """The keys of the overrides that are not the same for all, as far as their files can be read."""
+        rows = [row for row in self.rows if row.name != records.UNREADABLE]
+        keys = dict.fromkeys(key for row in rows for key in row.overrides)
+        return [key for key in keys if len({row.overrides.get(key) for row in rows}) > 1]
+
+    def better(self, name: str) -> int:
+        """Whether more of a figure is better (1), less is (-1), or neither."""
+        return self.told.get(name, direction(self.units[name]))
 
     def figure(self, name: str, asked: str) -> str:
         """A figure's full name. Raises ConfigError, with those there are, where no record has it."""
@@ -90,7 +103,7 @@ class Results(Frozen):
             return [name for name in FRONT if name in self.units]
         names = list(dict.fromkeys(self.figure(name.strip(), "pareto") for name in asked.split(",")))
         for name in names:
-            if not direction(self.units[name]):
+            if not self.better(name):
                 raise ConfigError("pareto", f"of {name} neither less nor more is better", value=name)
         return names
 
@@ -111,26 +124,32 @@ def read(files: Iterable[Path], figures: Iterable[str] | None = None) -> Results
     wanted = None if figures is None else set(figures)
     units: dict[str, str] = {}
     rows = []
+    told: list[Wishes] = []
     for file in files:
         record = records.row(file)
         rows.append(_row(file, record, wanted))
+        if record.ok and wishes(record.config) not in told:
+            told.append(wishes(record.config))
         for name, figure in record.figures.items():
             if wanted is None or name in wanted:
                 units.setdefault(sys.intern(name), figure.unit)
-    return Results(rows, units)
+    return Results(rows, units, agreed(told))
 
 
 def find(folders: Sequence[str]) -> list[Path]:
     """The record files at or under some folders. Raises RequestError for a folder without any."""
-    found = []
+    found: dict[Path, Path] = {}
     for folder in map(Path, folders):
         if not folder.exists():
             raise RequestError(f"{folder}: there is no such folder")
         here = records.files(folder) if folder.is_dir() else [folder]
         if not here:
             raise RequestError(f"{folder}: no {records.FILE} at or under this folder")
-        found += here
-    return list(dict.fromkeys(found))
+        if folder.is_file() and folder.name != records.FILE:
+            records.load(folder)  # a record may have another name; what is none is not a point that failed
+        for file in here:
+            found.setdefault(file.absolute(), file)
+    return list(found.values())
 
 
 def _row(file: Path, record: Record, wanted: set[str] | None) -> Row:
@@ -152,7 +171,7 @@ def _read(text: str) -> Any:
             return kind(text)
         except ValueError:
             continue
-    return text.strip("'\"")
+    return text
 
 
 # --- the front --------------------------------------------------------------------------------------------------------
@@ -163,8 +182,8 @@ def front(results: Results, names: Sequence[str]) -> list[Row]:
 
     A row that lacks one of the figures, breaks a constraint, or did not end well, is not on it.
     """
-    signs = [-direction(results.units[name]) for name in names]
-    able = [row for row in results.rows if row.ok and not row.breaks and all(name in row.values for name in names)]
+    signs = [-results.better(name) for name in names]
+    able = [row for row in results.rows if row.wanted and all(name in row.values for name in names)]
     costs = [(tuple(sign * row.values[name] for sign, name in zip(signs, names, strict=True)), row) for row in able]
     kept: list[tuple[tuple[float, ...], Row]] = []
     for cost, row in sorted(costs, key=lambda pair: pair[0]):  # whatever beats a row comes before it
@@ -205,11 +224,14 @@ def _effects_of(results: Results, key: str, names: Sequence[str]) -> list[dict[s
         if row.ok and key in row.overrides:
             others = tuple(sorted(pair for pair in row.overrides.items() if pair[0] != key))
             alike.setdefault(others, {}).setdefault(row.overrides[key], row)
-    values = list(dict.fromkeys(value for group in alike.values() for value in group))
-    if len(values) < 2:
-        return []
-    base, shown = values[0], _some(values[1:])
-    return [_effect(key, value, base, list(alike.values()), names) for value in shown]
+    base, *values = dict.fromkeys(value for group in alike.values() for value in group) or [""]
+    paired = {value: pairs for value in values if (pairs := _pairs(base, value, alike.values()))}
+    return [_effect(key, value, base, paired[value], names) for value in _some([*paired])]
+
+
+def _pairs(base: str, value: str, groups: Iterable[dict[str, Row]]) -> list[tuple[Row, Row]]:
+    """The rows that differ in one choice alone: `base` and `value`."""
+    return [(group[base], group[value]) for group in groups if base in group and value in group]
 
 
 def _some(values: list[str]) -> list[str]:
@@ -219,8 +241,7 @@ def _some(values: list[str]) -> list[str]:
     return [values[round(i * (len(values) - 1) / (MOST_VALUES - 1))] for i in range(MOST_VALUES)]
 
 
-def _effect(key: str, value: str, base: str, groups: list[dict[str, Row]], names: Sequence[str]) -> dict[str, Any]:
-    pairs = [(group[base], group[value]) for group in groups if base in group and value in group]
+def _effect(key: str, value: str, base: str, pairs: list[tuple[Row, Row]], names: Sequence[str]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name in names:
         held = [(a.values[name], b.values[name]) for a, b in pairs if a.values.get(name) and name in b.values]
@@ -247,6 +268,7 @@ def _group(by: str, value: str, rows: list[Row], results: Results, names: Sequen
     made: dict[str, Any] = {by: value, "points": len(rows), "not ok": sum(not row.ok for row in rows)}
     for name in names:
         numbers = [row.values[name] for row in rows if row.ok and name in row.values]
-        best = max if direction(results.units[name]) > 0 else min
-        made |= {f"{name} best": best(numbers, default=None), f"{name} median": median(numbers) if numbers else None}
+        able = [row.values[name] for row in rows if row.wanted and name in row.values]
+        best = max if results.better(name) > 0 else min
+        made |= {f"{name} best": best(able, default=None), f"{name} median": median(numbers) if numbers else None}
     return made

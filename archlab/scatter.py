@@ -5,7 +5,7 @@ from __future__ import annotations
 from archlab.document import Chart
 from archlab.errors import ConfigError
 from archlab.frozen import Frozen
-from archlab.report.compare import HEADLINE, direction
+from archlab.report.compare import HEADLINE
 from archlab.results import FRONT, Results, Row, front
 
 WIDE = 30
@@ -15,12 +15,14 @@ WIDE = 30
 class Scatter(Frozen):
     """Points by two figures. best: the front of the two, by x; others: the rest that has both.
 
-    absent: how many points did not end well or lack one of the two. log_x, log_y: the axis spans more than `WIDE`.
+    better: of each figure, 1 more, -1 less, 0 neither. absent: how many points did not end well or lack one of the two.
+    log_x, log_y: the axis spans more than `WIDE`.
     """
 
     x: str
     y: str
     units: tuple[str, str]
+    better: tuple[int, int]
     best: list[Row]
     others: list[Row]
     absent: int
@@ -41,7 +43,7 @@ def axes(results: Results, asked: str | None) -> tuple[str, str]:
         first = [name for name in telling if name in FRONT] or telling
         usual = [name for name in (*FRONT, *HEADLINE, *results.units) if name in results.units]
         names = list(dict.fromkeys((*first[:1], *first[-1:], *telling, *usual)))[:2]
-        names.sort(key=lambda name: direction(results.units[name]) > 0)  # what is wanted stands upright
+        names.sort(key=lambda name: results.better(name) > 0)  # what is wanted stands upright
     else:
         names = [results.figure(name.strip(), "chart") for name in asked.split(",")]
     if len(set(names)) != 2:
@@ -52,20 +54,21 @@ def axes(results: Results, asked: str | None) -> tuple[str, str]:
 
 def _varies(results: Results, name: str) -> bool:
     held = {row.values[name] for row in results.rows if row.ok and name in row.values}
-    return len(held) > 1 and direction(results.units[name]) != 0
+    return len(held) > 1 and results.better(name) != 0
 
 
 def scatter(results: Results, asked: str | None = None) -> Scatter:
     """The points by the two figures asked for, or by two that tell them apart. Raises ConfigError."""
     x, y = axes(results, asked)
     able = [row for row in results.rows if row.ok and x in row.values and y in row.values]
-    judged = [name for name in (x, y) if direction(results.units[name])]
+    judged = [name for name in (x, y) if results.better(name)]
     best = front(results.only(able), judged) if len(judged) == 2 else []
     files = {row.file for row in best}
     return Scatter(
         x,
         y,
         (results.units[x], results.units[y]),
+        (results.better(x), results.better(y)),
         best,
         [row for row in able if row.file not in files],
         len(results.rows) - len(able),
@@ -77,9 +80,7 @@ def _wide(values: list[float | int]) -> bool:
     return bool(values) and min(values) > 0 and max(values) > WIDE * min(values)
 
 
-def wish(unit: str) -> str:
-    """`less` or `more`: what is better of a unit, empty where neither is."""
-    return {-1: "less", 0: "", 1: "more"}[direction(unit)]
+WISH = {-1: "less", 0: "", 1: "more"}
 
 
 def in_terminal(shown: Scatter) -> Chart:
@@ -103,4 +104,4 @@ def in_terminal(shown: Scatter) -> Chart:
 
 
 def _wishes(shown: Scatter) -> str:
-    return f"{wish(shown.units[0])} {shown.x}, {wish(shown.units[1])} {shown.y}"
+    return f"{WISH[shown.better[0]]} {shown.x}, {WISH[shown.better[1]]} {shown.y}"

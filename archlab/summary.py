@@ -19,6 +19,7 @@ from archlab.report.document import csv_text, md_text, show_document
 from archlab.report.formats import point, render, to_parquet
 from archlab.results import MOST_ROWS, Results, Row, effects, front, groups, ordered, read, troubles
 from archlab.scatter import in_terminal, scatter
+from archlab.units import counted
 
 MOST_TROUBLES = 5
 
@@ -36,15 +37,15 @@ class Selection(Frozen):
 
 def print_summary(found: Results, asked: Selection, form: str, output: str | None = None) -> None:
     """Print results, or write them into a file."""
-    held = found.where(asked.where) if asked.where else found
+    held = found.where(asked.where) if asked.where is not None else found
     if not held.rows:
-        raise RequestError(f"none of {len(found.rows):,} points is so: {asked.where}")
+        raise RequestError(f"none of {counted(len(found.rows), 'point')} is so: {asked.where}")
     names = held.front_names(asked.pareto)
     shown, verdict = _shown(held, asked, names, fold=form in ("table", "md"))
     tables = [groups(held, asked.group_by, names)] if asked.group_by else _effects(held, names)
     document = Document(
         "results",
-        f"{len(held.rows):,} points",
+        counted(len(held.rows), "point"),
         tables,
         verdict,
         charts=[in_terminal(scatter(held, asked.chart))] if asked.chart else (),
@@ -52,6 +53,8 @@ def print_summary(found: Results, asked: Selection, form: str, output: str | Non
     )
     if form == "parquet":
         to_parquet(_comparison(shown, held.varying), output)
+        if output is not None:
+            print(f"{output}: written")
     elif output is None:
         _print(shown, held.varying, document, form, bool(asked.group_by))
     else:

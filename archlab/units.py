@@ -43,6 +43,11 @@ def show_count(count: float) -> str:
     return f"{count:,.0f}"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 point`, `1,234 points`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def show_flops(count: float) -> str:
     """`291.65 GFLOP`."""
     for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):

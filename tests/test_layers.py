@@ -9,9 +9,9 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
-    {"errors", "frozen", "interrupt", "host", "written"},
+    {"errors", "frozen", "interrupt", "host", "written", "quotes"},
     {"units", "options", "record", "presets", "warmup", "yaml_text", "papers"},
-    {"document", "hardware", "registry", "plan", "where"},
+    {"document", "hardware", "registry", "plan", "where", "merit"},
     {"meaning"},
     {"components", "plugins"},
     {"decoder"},

@@ -54,13 +54,30 @@ def test_a_condition_leaves_out_points_and_their_count_is_told(tmp_path: Path) -
         told(tmp_path, where="params>9")
 
 
-def test_effects_are_those_of_the_sweep_and_none_without_a_pair(tmp_path: Path) -> None:
-    values = {("a", "x"): 100, ("b", "x"): 50, ("a", "y"): 300, ("c", "z"): 7}
-    made = [record({"model/norm": n, "model/ffn": f}, params=v, kv_bytes_per_token=1) for (n, f), v in values.items()]
-    rows = {(row["axis"], row["choice"]): row for row in told(tmp_path, *made)["effects"]}
-    assert rows["norm", "b"]["params"] == pytest.approx(-50)
-    assert rows["ffn", "y"]["params"] == pytest.approx(200)
-    assert set(rows) == {("norm", "b"), ("ffn", "y")}  # c and z stand alone
+def test_each_point_has_the_choices_that_vary_without_quotes(tmp_path: Path) -> None:
+    made = [
+        record({"model/norm": n, "seed": "1", **f}, params=1) for n, f in (("a", {}), ("'b, c'", {"model/ffn": "x"}))
+    ]
+    data = told(tmp_path, *made)
+    assert data["swept"] == [{"key": "model/norm", "name": "norm"}, {"key": "model/ffn", "name": "ffn"}]
+    swept = data["points"]["in"]["swept"]["in"]
+    assert swept["model/norm"] == {"each": ["a", "b, c"]}
+    assert swept["model/ffn"] == {"of": ["x"], "at": [-1, 0]}  # the first has none
+
+
+def test_a_point_that_breaks_a_constraint_says_which(tmp_path: Path) -> None:
+    made = [record({"a": str(n)}, params=n, kv_bytes_per_token=n) for n in (1, 5)]
+    for one in made:
+        one.config["constraints"] = ["params<=2", "kv<=4"]
+    assert told(tmp_path, *made)["points"]["in"]["breaks"] == {"of": ["params<=2, kv<=4"], "at": [-1, 0]}
+
+
+def test_what_a_search_was_told_is_better_in_the_page_too(tmp_path: Path) -> None:
+    made = [record({"a": str(n)}, params=n, kv_bytes_per_token=n) for n in (1, 5)]
+    for one in made:
+        one.config |= {"objective": ["params"], "direction": ["maximize"]}
+    better = {figure["name"]: figure["better"] for figure in told(tmp_path, *made)["figures"]}
+    assert better == {"params": 1, "kv_bytes_per_token": -1}
 
 
 def test_of_what_was_asked_for_neither_is_better(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archlab.errors import ConfigError
+from archlab.errors import ConfigError, RequestError
 from archlab.record import Figure, Record
 from archlab.results import Results, Row, effects, find, front, groups, ordered, read, troubles
 
@@ -56,6 +56,38 @@ def test_the_effect_of_an_axis_is_the_mean_change_where_only_it_differs() -> Non
     assert effects(results(row(0, {"norm": "a"}, params=1)), ["params"]) is None
 
 
+def test_a_choice_that_nothing_stands_beside_has_no_effect() -> None:
+    """As in a search, which draws here and there: of 20 widths three have a pair, whatever is drawn between them."""
+    drawn = [("1", "64"), *((str(n), str(n)) for n in range(2, 20)), ("1", "20"), ("7", "64"), ("1", "30")]
+    rows = [row(i, {"n_layers": layers, "d_model": width}, params=i + 1) for i, (layers, width) in enumerate(drawn)]
+    table = effects(results(*rows), ["params"])
+    assert table is not None
+    pairs = [(made["axis"], made["choice"], made["pairs"]) for made in table.rows]
+    assert pairs == [("n_layers", "7", 1), ("d_model", "20", 1), ("d_model", "30", 1), ("d_model", "7", 1)]
+
+
+def test_what_a_search_was_told_is_better_decides_the_front_and_the_best() -> None:
+    rows = [row(i, {"a": "x"}, params=p, kv_bytes_per_token=k) for i, (p, k) in enumerate([(1, 1), (5, 1), (9, 4)])]
+    told = results(*rows)
+    wanted = Results(told.rows, UNITS, {"params": 1})
+    names = ["params", "kv_bytes_per_token"]
+    assert [r.values["params"] for r in front(told, names)] == [1]
+    assert [r.values["params"] for r in front(wanted, names)] == [9, 5]
+    assert groups(wanted, "a", names).rows[0]["params best"] == 9
+
+
+def test_what_breaks_a_constraint_is_the_best_of_no_group() -> None:
+    held = results(row(0, {"a": "x"}, params=3), row(1, {"a": "x"}, params=1)._replace(breaks=("params>=2",)))
+    (made,) = groups(held, "a", ["params"]).rows
+    assert (made["params best"], made["params median"], made["points"]) == (3, 2, 2)
+
+
+def test_a_file_that_cannot_be_read_tells_no_points_apart() -> None:
+    lost = row(2, status="failed")._replace(name="?")
+    held = results(*(row(i, {"a": str(i), "bench": "none"}, params=1) for i in (0, 1)), lost)
+    assert held.varying == ["a"]
+
+
 def test_groups_give_the_best_and_the_median() -> None:
     values = [("a", 3, 5.0), ("a", 1, 7.0), ("a", 2, 6.0), ("b", 9, 1.0)]
     rows = [row(i, {"norm": n}, params=p, decode_tok_s=d) for i, (n, p, d) in enumerate(values)]
@@ -94,3 +126,20 @@ def test_rows_are_read_from_files_broken_ones_too(tmp_path: Path) -> None:
     assert [(r.status, r.values) for r in found.rows] == [("ok", {"params": 7}), ("failed", {})]
     assert [r.file.parent.name for r in found.where("params=7 and model.n_layers>2").rows] == ["0"]
     assert [r.file.name for r in results(row(0, kv_bytes_per_token=1024), row(1)).where("kv<=1KiB").rows] == ["0"]
+
+
+def test_a_record_is_found_once_by_whatever_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for index in range(3):
+        Record({"model": {"name": "m"}}, []).save(tmp_path / "sweep" / str(index))
+    monkeypatch.chdir(tmp_path)
+    found = find(["sweep/1", str(tmp_path / "sweep"), "./sweep/2/record.json"])
+    assert [file.parent.name for file in found] == ["1", "0", "2"]
+
+
+@pytest.mark.parametrize("text", ["<html>", "{}", '{"schema": 1, "points": []}'])
+def test_a_file_that_was_named_and_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.html").write_text(text)
+    with pytest.raises(RequestError, match=r"report\.html: is no"):
+        find([str(tmp_path / "report.html")])
+    kept = Record({"model": {"name": "m"}}, []).save(tmp_path / "one").rename(tmp_path / "kept.json")
+    assert find([str(kept)]) == [kept]

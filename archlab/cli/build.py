@@ -10,6 +10,7 @@ import typer
 from archlab import completion
 from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Plugins, Quiet, Sort, print_json
 from archlab.errors import RequestError
+from archlab.units import counted
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +56,7 @@ def finish(outcome: Any, as_json: bool, explain: str | None = None) -> None:
     all_ok = _show(outcome, as_json, explain)
     if outcome.missing:
         print(
-            f"archlab: {outcome.missing:,} points have no record; archlab resume {outcome.folder} goes on",
+            f"archlab: {counted(outcome.missing, 'point')} without a record; archlab resume {outcome.folder} goes on",
             file=sys.stderr,
         )
     if outcome.interrupted:

@@ -9,7 +9,7 @@ import typer
 from archlab.cli.options import Debug, deliver
 from archlab.cli.results import ChartAxes, Folders, Pareto, Where
 from archlab.errors import RequestError
-from archlab.units import show_bytes
+from archlab.units import counted, show_bytes
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +50,7 @@ def _page(found: Any, asked: Any, folders: list[str], output: str) -> None:
 
     made = overview(found, asked, folders)
     text = page(made)
-    deliver(text, f"written, {made['count']:,} points, {show_bytes(len(text.encode()))}", output)
+    deliver(text, f"written, {counted(made['count'], 'point')}, {show_bytes(len(text.encode()))}", output)
 
 
 def _pictures(found: Any, asked: Any, where_to: str) -> None:

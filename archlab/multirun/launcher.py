@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
 from hydra.types import HydraContext, TaskFunction
@@ -18,6 +19,7 @@ from archlab.plan import read_record
 from archlab.point import leave_record, measures, objective
 from archlab.progress import Tally, is_quiet
 from archlab.record import FILE
+from archlab.units import counted
 
 log = logging.getLogger("archlab")
 
@@ -43,7 +45,7 @@ class InProcessLauncher(BasicLauncher):
             setup_globals()
             configure_log(self.config.hydra.job_logging, self.config.hydra.verbose)
             if not tally.done and not is_quiet():
-                log.info("in-process launcher: nothing is measured; %s points", f"{tally.points:,}")
+                log.info("in-process launcher: nothing is measured; %s", counted(tally.points, "point"))
         numbered = enumerate(job_overrides, initial_job_idx)
         return [self._run(overrides, number, tally, quick) for number, overrides in numbered]
 
@@ -56,13 +58,14 @@ class InProcessLauncher(BasicLauncher):
         own, subdir = without_subdir(overrides)
         if not quick or not self._is_quick(overrides):
             (ended,) = super().launch([overrides], index)
-            record = read_record(Path(ended.working_dir or "") / FILE)
+            own_config: Any = ended.hydra_cfg  # `ended.working_dir` is where the point stood, not where its record is
+            record = read_record(Path(own_config.hydra.runtime.output_dir) / FILE)
             tally.add(record is not None and record.ok)
             return ended
         folder = Path(self.config.hydra.sweep.dir) / (subdir or str(index))
         try:
             record = leave_record(self.composer.point(own).config, shown(own), folder, flush=False)
         except Exception as error:  # such as a full disk: the others are tried, and the sweep raises it at its end
-            return JobReturn(_return_value=error, status=JobStatus.FAILED)
+            return JobReturn(overrides=own, _return_value=error, status=JobStatus.FAILED)
         tally.add(record.ok)
         return JobReturn(_return_value=objective(record), status=JobStatus.COMPLETED)

@@ -18,18 +18,20 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from archlab import plan as plans
 from archlab.constraints import excesses
 from archlab.errors import ConfigError, RequestError, extra_needed
+from archlab.merit import DIRECTIONS, NO_MERIT, direction, wishes
 from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
 from archlab.multirun.launcher import InProcessLauncher
 from archlab.multirun.points import Composer
-from archlab.multirun.sweeper import GridSweeper, copy_record
-from archlab.overrides import quoted, typed_keys
+from archlab.multirun.sweeper import GridSweeper, copy_record, written_value
+from archlab.overrides import typed_keys
 from archlab.plan import Point
 from archlab.point import objective, of_sweep
-from archlab.progress import Tally, is_quiet, of_points
+from archlab.progress import Tally, is_quiet, of_points, say
+from archlab.quotes import quoted
 from archlab.record import FILE, Record, clear_unfinished, full_name
-from archlab.report.compare import NO_MERIT, direction
 from archlab.report.text import whole
 from archlab.request import read_request
+from archlab.units import counted
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("archlab")
 
 SAMPLERS = {"tpe": "TPESampler", "nsgaii": "NSGAIISampler", "random": "RandomSampler"}
-DIRECTIONS = ("minimize", "maximize")
 Space = dict[str, "BaseDistribution"]
 
 
@@ -51,22 +52,19 @@ class SearchSweeper(GridSweeper):
         n_jobs: int,
         sampler: str,
         seed: int | None,
-        direction: Any,
         params: dict[str, str] | None = None,
         resume: bool = False,
     ) -> None:
         super().__init__(None, params, resume)
         self.n_trials = _whole("n_trials", n_trials)
         self.n_jobs = _whole("n_jobs", n_jobs)
-        self.seed = seed
-        self.direction = [direction] if isinstance(direction, str) else direction
+        self.seed = None if seed is None else _whole("seed", seed, least=0)
         if sampler not in SAMPLERS:
             raise ConfigError("hydra.sweeper.sampler", f"no sampler {sampler!r}", value=sampler, valid=SAMPLERS)
         self.sampler = sampler
 
     def sweep(self, arguments: list[str]) -> None:
         optuna = _optuna()
-        self._may_begin()
         parsed = self.asked(arguments)
         space = {one.get_key_element(): distribution(one) for one in parsed if one.is_sweep_override()}
         self.fixed = [one.input_line or "" for one in parsed if not one.is_sweep_override()]
@@ -78,10 +76,16 @@ class SearchSweeper(GridSweeper):
         for one in combinations or []:
             study.enqueue_trial(one)
         trials = len(combinations or []) or self.n_trials
+        say(f"a search of {counted(trials, 'trial')} in {self.folder}")
         self._planned(self._trials_planned(trials))
         with plans.lock(self.folder):
             self._search(study, space, trials)
         self._say_best(study)
+
+    def check_values(self, override: Override) -> None:
+        """As for a grid, but intervals are drawn from."""
+        if not override.is_interval_sweep():
+            super().check_values(override)
 
     # --- what is asked for --------------------------------------------------------------------------------------------
 
@@ -97,12 +101,8 @@ class SearchSweeper(GridSweeper):
         """A direction for each objective. Raises ConfigError for an objective or a constraint that no record has."""
         names = [full_name(name) for name in self._base.get("objective") or ["params"]]
         units = self._units()
-        asked = self.direction or [None] * len(names)
-        if len(asked) != len(names):
-            problem = f"{len(asked)} directions for {len(names)} objectives ({', '.join(names)})"
-            raise ConfigError("hydra.sweeper.direction", problem)
-        given = map(_checked, asked)
-        return [one or _direction(name, units.get(name, "")) for name, one in zip(names, given, strict=True)]
+        told = wishes(self._base)
+        return [DIRECTIONS[(told.get(name) or _usual(name, units.get(name, ""))) > 0] for name in names]
 
     def _units(self) -> dict[str, str]:
         """The unit of each figure on paper; empty where the config that trials begin with cannot be."""
@@ -110,7 +110,7 @@ class SearchSweeper(GridSweeper):
             request = read_request(self._base, typed_keys(shown(self.fixed)))
             request.check_runs()
         except ConfigError as error:
-            if error.key in ("objective", "constraints"):
+            if error.key in ("objective", "direction", "constraints"):
                 raise
             return {}
         return {name: figure.unit for name, figure in request.figures().items()}
@@ -155,7 +155,7 @@ class SearchSweeper(GridSweeper):
                 clear_unfinished(self.folder / str(trial.number))
                 moved = trial.number != first + len(left)  # the launcher counts from the first
                 left.append([*overrides, *([f"{SUBDIR}{quoted(str(trial.number))}"] if moved else [])])
-        for job in self.launcher.launch(left, initial_job_idx=first) if left else ():
+        for job in self.launched(left, first) if left else ():
             _ = job.return_value  # raises what ended the job
         for number, point in copies:
             copy_record(self.folder / str(point.copy_of), self.folder / str(number), point)
@@ -173,10 +173,11 @@ class SearchSweeper(GridSweeper):
             return
         if not kept:
             log.warning("no trial is ok and keeps the constraints")
-        for trial in kept[:10]:
+        first = {tuple(trial.params.items()): trial for trial in reversed(kept)}  # a trial may be drawn again
+        for trial in sorted(first.values(), key=lambda trial: trial.number)[:10]:
             chosen = " ".join(f"{key.lstrip('+')}={value}" for key, value in trial.params.items())
             values = ", ".join(f"{name} {whole(value)}" for name, value in zip(names, trial.values, strict=True))
-            log.info("best: point %s, %s: %s", trial.number, chosen, values)
+            log.info("best: %s: %s", f"point {trial.number} {chosen}".rstrip(), values)
 
 
 def tell(study: Study, trial: Trial, record: Record | None) -> None:
@@ -203,8 +204,17 @@ def _values(record: Record) -> list[float]:
 def distribution(override: Override) -> BaseDistribution:
     """What Optuna draws from for an override that is swept over: `a,b`, `range(1,9)`, `interval(64,1024)`.
 
-    The ends of an interval say whether its numbers are whole: 0,1 or 0.0,1.0. Hydra makes floats of both.
+    Raises ConfigError for what cannot be drawn from, such as an interval that ends before it begins.
     """
+    try:
+        return _distribution(override)
+    except ValueError as error:
+        text, key = written_value(override), override.get_key_element().lstrip("+")
+        raise ConfigError(key, f"{text} cannot be drawn from: {error}", value=text) from None
+
+
+def _distribution(override: Override) -> BaseDistribution:
+    """`distribution`. The ends of an interval say whether its numbers are whole, as Hydra makes floats of all."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     value: Any = override.value()
@@ -237,24 +247,17 @@ def every_combination(space: Space, most: int) -> list[dict[str, Any]] | None:
     return [dict(zip(space, combination, strict=True)) for combination in itertools.product(*values)]
 
 
-def _direction(name: str, unit: str) -> str:
+def _usual(name: str, unit: str) -> int:
     """Rates are wanted, costs are not. Raises ConfigError for a figure that is neither."""
     better = 1 if name.endswith("_tok_s") else direction(unit) if unit else -1
     if not better or name.startswith(NO_MERIT):
-        problem = f"of {name} neither less nor more is better; say which"
-        raise ConfigError("hydra.sweeper.direction", problem, valid=DIRECTIONS)
-    return DIRECTIONS[better > 0]
+        raise ConfigError("direction", f"of {name} neither less nor more is better; say which", valid=DIRECTIONS)
+    return better
 
 
-def _checked(word: Any) -> str | None:
-    if word is not None and word not in DIRECTIONS:
-        raise ConfigError("hydra.sweeper.direction", f"{word!r} is no direction", value=word, valid=DIRECTIONS)
-    return None if word is None else str(word)
-
-
-def _whole(name: str, number: Any) -> int:
-    if type(number) is not int or number < 1:
-        raise ConfigError(f"hydra.sweeper.{name}", f"{number!r} is no whole number above zero", value=number)
+def _whole(name: str, number: Any, least: int = 1) -> int:
+    if type(number) is not int or not least <= number < 2**32:
+        raise ConfigError(f"hydra.sweeper.{name}", f"{number!r} is no whole number from {least} on", value=number)
     return number
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,18 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from archlab import plan as plans
+from archlab.errors import ArchlabError, ConfigError, RequestError
 from archlab.multirun.basic import BasicSweeper
 from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
 from archlab.multirun.launcher import InProcessLauncher
 from archlab.multirun.points import Composer
-from archlab.overrides import normalise, quoted, typed_keys
+from archlab.overrides import normalise, typed_keys
 from archlab.plan import Plan, Point
 from archlab.point import save
-from archlab.progress import of_points, watched
-from archlab.record import FILE, clear_unfinished
+from archlab.progress import of_points, say, watched
+from archlab.quotes import quoted
+from archlab.record import FILE, clear_unfinished, write_atomically
+from archlab.units import counted
 
 Jobs = Sequence[Sequence[str]]
 
@@ -51,15 +55,29 @@ class GridSweeper(BasicSweeper):
         typed = {_key(argument) for argument in arguments}
         given = normalise(f"{key}={value}" for key, value in (self.params or {}).items() if _key(key) not in typed)
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        return parser.parse_overrides([*given, *arguments])
+        parsed = parser.parse_overrides([*given, *arguments])
+        for one in parsed:
+            self.check_values(one)
+        return parsed
+
+    def check_values(self, override: Override) -> None:
+        """Raise ConfigError for a sweep over no values, or over an interval, which has no list of them."""
+        key, text = _key(override.get_key_element()), written_value(override)
+        if override.is_interval_sweep():
+            problem = f"{text} is drawn from, by hydra/sweeper=optuna; range(64,1025,64) lists values"
+            raise ConfigError(key, problem, value=text)
+        if override.is_sweep_override() and next(override.sweep_iterator(), None) is None:
+            raise ConfigError(key, f"{text} has no values", value=text)
 
     @property
     def folder(self) -> Path:
         return Path(self.config.hydra.sweep.dir)
 
     def sweep(self, arguments: list[str]) -> Any:
+        random.seed(0)  # what is shuffled goes on in the order in which it began
         (jobs,) = self.split_arguments(self.asked(arguments), None)
-        plan = self._planned(tuple(self._points(jobs)) if self._may_begin() else ())
+        say(f"a sweep of {counted(len(jobs), 'point')} in {self.folder}")  # before they are composed
+        plan = self._planned(tuple(self._points(jobs)))
         with plans.lock(self.folder):
             returned = self._launch(plan, jobs)
             copy_records(self.folder, plan)
@@ -68,20 +86,14 @@ class GridSweeper(BasicSweeper):
                 _ = job.return_value  # raises what ended the job
         return returned
 
-    def _may_begin(self) -> bool:
-        """Whether the folder is free, or this sweep's. Raises RequestError, before points are composed for long."""
-        if not self.resume and (self.folder / plans.FILE).exists():
-            raise plans.taken(self.folder)
-        return True
-
     def _planned(self, points: tuple[Point, ...]) -> Plan:
         """The plan of a new sweep, written; or that of the sweep that goes on, found to be the same."""
         made = Plan(plans.asked(), points)
         if self.resume:
             return plans.same(plans.read(self.folder), made, self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, self.folder / "multirun.yaml")
-        made.write(self.folder)
+        made.write(self.folder)  # first, for the folder may have become another sweep's
+        write_atomically(self.folder / "multirun.yaml", OmegaConf.to_yaml(self.config))
         return made
 
     def _points(self, jobs: Jobs) -> list[Point]:
@@ -125,8 +137,21 @@ class GridSweeper(BasicSweeper):
         returned: list[Sequence[JobReturn]] = []
         with self._counted(files):
             for chunk in chunks:
-                returned.append(self.launcher.launch(chunk, initial_job_idx=sum(map(len, returned))))
+                returned.append(self.launched(chunk, sum(map(len, returned))))
         return returned
+
+    def launched(self, jobs: Jobs, first: int) -> Sequence[JobReturn]:
+        """What the launcher returns of jobs. Raises RequestError where it cannot launch, as without its cluster."""
+        if isinstance(self.launcher, InProcessLauncher):
+            return self.launcher.launch(jobs, initial_job_idx=first)
+        try:
+            return self.launcher.launch(jobs, initial_job_idx=first)
+        except (ArchlabError, OSError):
+            raise
+        except Exception as error:
+            name = self.config.hydra.runtime.choices["hydra/launcher"]
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise RequestError(f"hydra/launcher={name}: {said}") from error
 
     @contextlib.contextmanager
     def _counted(self, files: Sequence[Path]) -> Iterator[None]:
@@ -141,6 +166,11 @@ class GridSweeper(BasicSweeper):
 
 def _key(override: str) -> str:
     return override.partition("=")[0].lstrip("+")
+
+
+def written_value(override: Override) -> str:
+    """The value of an override as it was typed."""
+    return (override.input_line or "").partition("=")[2]
 
 
 def copy_records(folder: Path, plan: Plan) -> None:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from archlab.constraints import broken
 from archlab.decoder.describe import differences
 from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen
-from archlab.record import Figure, Record
+from archlab.merit import NO_MERIT, Wishes, agreed, direction, wishes
+from archlab.quotes import unquoted
+from archlab.record import UNREADABLE, Figure, Record
 from archlab.report.text import clean, number, value_text
-
-if TYPE_CHECKING:
-    pass
 
 HEADLINE = (
     *("params", "params_non_embedding", "kv_bytes_per_token"),
@@ -36,10 +35,6 @@ SECTIONS = (
     *(("memory", "weight_bytes"), ("KV cache", "kv_"), ("FLOPs", "flops_")),
 )
 """Sections of the figures by the names they begin with; others go by their kind."""
-
-
-NO_MERIT = ("params.", "solved_", "budget_", "ceiling_")
-"""Figures that are no merit of a model: parts of others, what was asked for, what the device can do."""
 
 
 class Cell(Frozen):
@@ -101,10 +96,11 @@ def comparison(
     """
     records = sorted_records(records, sort)
     names = figure_names(records)
+    told = agreed(wishes(record.config) for record in records if record.ok)
     if not detail:
-        shown = [figure_field(records, name) for name in names if name in HEADLINE]
+        shown = [figure_field(records, name, told) for name in names if name in HEADLINE]
     else:
-        figures = [figure_field(records, name) for name in _telling(records, names)]
+        figures = [figure_field(records, name, told) for name in _telling(records, names)]
         shown = [*_differences(records), *_by_section(figures)]
     return Comparison(records, [*_labels(records, varying), *shown], detail)
 
@@ -166,11 +162,12 @@ def competing(figure: Figure | None) -> float | int | None:
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def figure_field(records: Sequence[Record], name: str) -> Field:
+def figure_field(records: Sequence[Record], name: str, told: Wishes) -> Field:
     """A figure over the records, its best marked: among records that are ok, where they are not all equal."""
     figures = [record.figures.get(name) for record in records]
     first = next(figure for figure in figures if figure is not None)
-    better = 0 if name.startswith(NO_MERIT) or first.kind == "bound" else direction(first.unit)
+    usual = 0 if name.startswith(NO_MERIT) or first.kind == "bound" else direction(first.unit)
+    better = told.get(name, usual)
     winner = _winner(records, figures, better)
     cells = []
     for record, figure in zip(records, figures, strict=True):
@@ -192,13 +189,6 @@ def _winner(records: Sequence[Record], figures: Sequence[Figure | None], better:
 def _is_wanted(record: Record) -> bool:
     """Whether a record may be the best: it is ok and keeps the constraints of its sweep."""
     return record.ok and not broken(record)
-
-
-def direction(unit: str) -> int:
-    """Whether more of a unit is better (1), less is (-1), or neither: rates are wanted, costs are not."""
-    if unit.endswith("/s"):
-        return 1
-    return -1 if unit.split("/")[0] in ("parameters", "B", "FLOP", "s") else 0
 
 
 def figure_text(figure: Figure | None) -> str:
@@ -224,7 +214,7 @@ def _labels(records: Sequence[Record], keys: Sequence[str] | None) -> list[Field
     varying = [key for key in keys if key != "model" and not key.startswith("hydra")]
     fields = [_label(key, [split.get(key, "") for split in splits]) for key in varying]
     models = [_model_name(record, split) for record, split in zip(records, splits, strict=True)]
-    if not fields or len(set(models)) > 1:
+    if not fields or len({*models} - {UNREADABLE}) > 1:
         fields.insert(0, _label("model", models))
     told_apart = {tuple(field.cells[i].text for field in fields) for i in range(len(records))}
     if len(told_apart) < len(records) and any(record.folder for record in records):
@@ -253,14 +243,14 @@ def status_text(record: Record) -> str:
 
 
 def split_overrides(record: Record) -> dict[str, str]:
-    """`model/attention=gqa` as key and value, without Hydra's `+` and `~`."""
+    """`model/attention=gqa` as key and value, without Hydra's `+` and `~` and without quotes."""
     pairs = (override.partition("=") for override in record.overrides)
-    return {key.lstrip("+~"): value for key, _, value in pairs}
+    return {key.lstrip("+~"): unquoted(value) for key, _, value in pairs}
 
 
 def varying_overrides(records: Sequence[Record]) -> list[str]:
-    """The keys of the overrides that are not the same for all."""
-    splits = [split_overrides(record) for record in records]
+    """The keys of the overrides that are not the same for all, as far as their files can be read."""
+    splits = [split_overrides(record) for record in records if record.name != UNREADABLE]
     keys = dict.fromkeys(key for split in splits for key in split)
     return [key for key in keys if len({split.get(key) for split in splits}) > 1]
 

@@ -96,7 +96,7 @@ def test_a_sweep_goes_on_with_the_cluster_that_it_began_with(shell, name):
     (shell.folder / "out" / "1" / "record.json").unlink()
     answer = shell("resume", "out")
     assert answer.code == 0, answer.err
-    assert "1 of 1 points" in answer.err
+    assert "1 of 1 point," in answer.err
     assert len(records(shell.folder / "out")) == 3
 
 
@@ -131,3 +131,29 @@ def test_the_script_that_slurm_gets_asks_for_what_the_config_says(shell):
     for line in ("array=0-2%3", "cpus-per-task=4", "mem=16GB", "gpus-per-node=1", "partition=long", "time=60"):
         assert re.search(rf"^#SBATCH --{line}$", asked, re.MULTILINE), line
     assert "submitit.core._submit" in asked
+
+
+NO_CLUSTER = """
+import sys
+from hydra_plugins.hydra_joblib_launcher import _core
+
+def launch(**_):
+    raise RuntimeError("no cluster\\n  is there")
+
+_core.launch = launch
+from archlab.cli.app import answer
+sys.exit(answer(["build", "-m", "cluster=joblib", "seed=1,2", "bench=none", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("sweeper", ["grid", "optuna"])
+def test_a_launcher_that_cannot_launch_is_one_message(shell, sweeper):
+    """Such as Slurm's where there is no Slurm, and Ray's where no cluster answers."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    if sweeper == "optuna":
+        pytest.importorskip("optuna")
+    answer = shell.python(NO_CLUSTER.replace("*sys.argv[1:]", f"'hydra/sweeper={sweeper}'"))
+    assert answer.code == 2
+    assert answer.err.splitlines()[-1] == "archlab: hydra/launcher=joblib: no cluster is there"
+    assert "Traceback" not in answer.err
+    assert shell.left() == []

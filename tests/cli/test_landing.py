@@ -56,10 +56,58 @@ def test_a_sweep_into_the_folder_of_another_is_refused(shell):
     assert {name: (shell.folder / name).read_bytes() for name in shell.left()} == before
 
 
+RACE = """
+import pathlib, sys
+from archlab import plan
+write = plan.Plan.write
+
+def beaten(made, folder):  # another sweep is put here while this one is composed
+    write(plan.Plan(plan.Asked(("theirs",), None, "/"), made.points[:1]), folder)
+    plan._own.clear()
+    for name, text in {{"0/record.json": "theirs", "multirun.yaml": "theirs"}}.items() if {begun} else ():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    write(made, folder)
+
+plan.Plan.write = beaten
+from archlab.cli.app import answer
+sys.exit(answer(["build", "-m", "model.n_layers=1,2", "bench=none", "hydra.sweep.dir=out", *{more}]))
+"""
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("more", [(), pytest.param(("hydra/sweeper=optuna",), marks=pytest.mark.slow)])
+def test_of_two_sweeps_that_begin_at_once_the_later_leaves_the_other_alone(shell, begun, more):
+    """Not a file of it is shown, written over or taken back, whether it has left a record by then or not."""
+    if more:
+        pytest.importorskip("optuna")
+    answer = shell.python(RACE.format(begun=begun, more=more))
+    assert answer.code == 2
+    assert answer.out == ""
+    assert "archlab resume out" in answer.err.splitlines()[-1]
+    assert json.loads((shell.folder / "out" / "plan.json").read_text())["arguments"] == ["theirs"]
+    theirs = {"0/record.json", "multirun.yaml"} if begun else set()
+    assert {str((shell.folder / name).relative_to(shell.folder / "out")) for name in shell.left()} == theirs | {
+        "plan.json"
+    }
+    assert all((shell.folder / "out" / name).read_text() == "theirs" for name in theirs)
+
+
 def test_a_multirun_by_configuration_is_shown_as_one(shell):
     answer = shell("build", "hydra.mode=MULTIRUN", "model.n_layers=1,2,0", *PAPER, "--json")
     assert answer.code == 1
     assert [point["status"] for point in answer.json["points"]] == ["ok", "ok", "invalid"]
+
+
+@pytest.mark.slow
+def test_no_sweeper_writes_over_the_sweep_of_another(shell):
+    sweep = ("build", "-m", "hydra.sweep.dir=out", *PAPER)
+    assert shell(*sweep, "model.n_layers=1,2").code == 0
+    before = {name: (shell.folder / name).read_bytes() for name in shell.left()}
+    answer = shell(*sweep, "hydra/sweeper=basic", "model.n_layers=5,6")
+    assert answer.code == 2
+    assert "archlab resume out" in answer.err
+    assert {name: (shell.folder / name).read_bytes() for name in shell.left()} == before
 
 
 @pytest.mark.slow

@@ -66,3 +66,25 @@ def test_quiet_says_nothing_of_it(shell):
     )
     assert basic.err == ""
     assert shell("resume", "out", "-q").err == ""
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        ("hydra.output_subdir=.hydra",),  # the in-process launcher, by way of Hydra
+        ("hydra.job.chdir=true",),
+        ("hydra.sweep.subdir=n${model.n_layers}",),
+        ("hydra/launcher=basic",),
+        ("bench.phases=[decode]", "bench.seconds=0.01", "workload.new=2", "workload.prompt=2"),
+    ],
+    ids=lambda way: way[0],
+)
+def test_what_is_counted_is_what_the_records_say(shell, way):
+    answer = shell("build", "-m", "model.n_layers=1,0", "model.d_model=64", "model.vocab_size=64", "bench=none", *way)
+    assert answer.code == 1
+    assert re.match(r"\[INFO\] 2 of 2 points, 1 not ok, ", answer.err.splitlines()[-1])
+
+
+def test_how_many_points_there_are_is_said_before_they_are_composed(shell):
+    answer = shell("build", "-m", "model.n_layers=1,2", "model/attention=mha,mqa", "bench=none", "hydra.sweep.dir=out")
+    assert answer.err.splitlines()[0] == f"[INFO] a sweep of 4 points in {shell.folder / 'out'}"

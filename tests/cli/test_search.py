@@ -39,7 +39,7 @@ def everything():
 def test_one_objective_within_limits_finds_the_best_that_there_is(shell, everything):
     """The most parameters within 20 M and 2 KiB a token, out of 576 points, in 100 trials."""
     limits = "constraints=['params<=20M','kv<=2KiB']"
-    answer = shell(*SEARCH, *SPACE, limits, "hydra.sweeper.direction=maximize", "hydra.sweeper.n_trials=100")
+    answer = shell(*SEARCH, *SPACE, limits, "direction=[maximize]", "hydra.sweeper.n_trials=100")
     assert answer.code == 0, answer.err
     best = max(params for params, kv in everything.values() if params <= 20_000_000 and kv <= 2048)
     made = records(shell)
@@ -54,7 +54,7 @@ def test_one_objective_within_limits_finds_the_best_that_there_is(shell, everyth
 def test_two_objectives_make_the_front_that_trying_everything_makes(shell, everything):
     """Each of 36 points once, for they are no more than the trials: more parameters for less cache."""
     space = ("model.n_layers=1,2,4", "model.d_model=64,128,192", "model.attention.n_kv_heads=1,2,4,8")
-    wish = ("objective=[params,kv]", "hydra.sweeper.direction=[maximize,minimize]", "constraints=[params<=6M]")
+    wish = ("objective=[params,kv]", "direction=[maximize,minimize]", "constraints=[params<=6M]")
     answer = shell(*SEARCH, *space, *wish, "hydra.sweeper.n_trials=50")
     assert answer.code == 0, answer.err
     made = records(shell)
@@ -118,11 +118,12 @@ def test_a_point_that_is_drawn_again_is_copied(shell):
         (("constraints=['params']",), "no limit of a figure"),
         (("constraints=[kv<=32KB]",), None),
         (("constraints=[kv<=32K]",), "write one of them"),
-        (("hydra.sweeper.direction=down",), "valid: minimize, maximize"),
-        (("hydra.sweeper.direction=[minimize,maximize]",), "2 directions for 1 objectives (params)"),
+        (("direction=[down]",), "valid: minimize, maximize"),
+        (("direction=[minimize,maximize]",), "one for each objective (params) is wanted, such as [maximize]"),
+        (("model.d_model=interval(64,32)",), "model.d_model: interval(64,32) cannot be drawn from"),
+        (("hydra.sweeper.seed=abc",), "hydra.sweeper.seed: 'abc' is no whole number from 0 on"),
         (("objective=[solved_d_ff]", "budget.params=30M", "budget.solve=d_ff"), "say which"),
-        (("hydra.sweeper.n_trials=0",), "hydra.sweeper.n_trials"),
-        (("hydra.sweeper.sampler=tpa",), "no sampler 'tpa'"),
+        (("hydra.sweeper.n_trials=0",), "archlab: hydra.sweeper.n_trials: 0 is no"),
         (("hydra.sweep.subdir=n${model.n_layers}",), "a search numbers its folders"),
     ],
 )

@@ -103,3 +103,20 @@ def test_ctrl_c_keeps_the_finished_records(shell):
 
 def _records(shell):
     return [name for name in shell.left() if name.endswith("/record.json")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("model.n_layers=range(5,1)",), "model.n_layers: range(5,1) has no values"),
+        (("model/attention=glob(x*)",), "model/attention: glob(x*) has no values"),
+        (("model.d_model=interval(64,1024)",), "interval(64,1024) is drawn from, by hydra/sweeper=optuna"),
+    ],
+)
+def test_a_sweep_over_nothing_is_one_message(shell, arguments, says):
+    answer = shell("build", "-m", "bench=none", *arguments)
+    assert answer.code == 2
+    assert says in answer.err
+    assert answer.err.count("\n") == 1
+    assert shell.left() == []

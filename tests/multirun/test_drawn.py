@@ -7,7 +7,8 @@ pytest.importorskip("optuna", reason="the extra is not installed: pip install 'a
 
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-from archlab.multirun.search import distribution, every_combination
+from archlab.errors import ConfigError
+from archlab.multirun.search import SearchSweeper, distribution, every_combination
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,24 @@ from archlab.multirun.search import distribution, every_combination
 )
 def test_the_values_of_an_override(override, drawn):
     assert distribution(OverridesParser.create().parse_override(override)) == drawn
+
+
+@pytest.mark.parametrize("value", ["interval(64,32)", "tag(log,interval(0,32))", "tag(log,interval(0.0,1.0))"])
+def test_what_cannot_be_drawn_from_is_refused(value):
+    with pytest.raises(ConfigError, match=r"^model\.d_model: .* cannot be drawn from"):
+        distribution(OverridesParser.create().parse_override(f"++model.d_model={value}"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong"),
+    [*(("seed", value) for value in (-1, "abc", 1.5, True, 2**32)), ("n_jobs", 0), ("n_trials", "9"), ("sampler", "t")],
+)
+def test_a_setting_of_the_search_that_cannot_be_is_refused(setting, wrong):
+    settings = {"n_trials": 9, "n_jobs": 1, "sampler": "tpe", "seed": 0}
+    SearchSweeper(**settings)
+    SearchSweeper(**settings | {"seed": None})
+    with pytest.raises(ConfigError, match=rf"^hydra\.sweeper\.{setting}: "):
+        SearchSweeper(**settings | {setting: wrong})
 
 
 def test_a_small_space_is_tried_whole():

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from archlab.errors import ConfigError
 from archlab.record import Figure, Record
-from archlab.report.compare import HEADLINE, comparison, direction
+from archlab.report.compare import HEADLINE, comparison
 from archlab.report.formats import csv_text, json_text, md_text, render
 from archlab.report.text import clean
 
@@ -114,12 +114,6 @@ def test_an_invalid_figure_does_not_win() -> None:
     impossible.figures["decode_tok_s"] = Figure(1e9, "tok/s", "measured", "", status="invalid", reason="above peak")
     cells = comparison([slow, fast, impossible]).figures[0].cells
     assert [(cell.text, cell.best) for cell in cells] == [("10", False), ("20", True), ("invalid", False)]
-
-
-def test_costs_are_better_low_and_rates_high() -> None:
-    assert [direction(unit) for unit in ("parameters", "B", "B/token", "FLOP/token", "s", "s/token")] == [-1] * 6
-    assert [direction(unit) for unit in ("tok/s", "FLOP/s")] == [1, 1]
-    assert direction("layers") == 0
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from archlab.overview import Asked, overview
+from archlab.overview import Asked, overview, short
 from archlab.record import Figure, Record
 from archlab.report.html.page import page as html_page
-from archlab.results import Results, find, front, read
+from archlab.results import Results, effects, find, front, read
 
 pytestmark = pytest.mark.browser
 
@@ -227,6 +229,90 @@ def test_the_front_within_a_budget_is_that_of_the_points_that_are_left(
     opened.type("figure:kv_bytes_per_token", "<=4KiB")
     left = swept[1].where("kv<=4KiB")
     assert listed(opened) == rounded(sorted(front(left, names), key=lambda row: row.values["params"]), names)
+
+
+def swept_widely(folder: Path) -> Results:
+    """A grid of which a third is missing, with twelve values on one axis, a figure that some lack, and failures."""
+    drawn = random.Random(6)
+    units = {"params": "parameters", "kv_bytes_per_token": "B/token", "decode_tok_s": "tok/s"}
+    grid = itertools.product(("mha", "gqa", "'it, s'"), ("a", "b"), range(1, 13))
+    for index, (attention, norm, layers) in enumerate(grid):
+        if drawn.random() < 0.33:
+            continue
+        values = {"params": drawn.randrange(1, 99), "kv_bytes_per_token": drawn.choice((0, 64, 100)), "decode_tok_s": 1}
+        made = {name: Figure(value, units[name], "exact", "by hand") for name, value in values.items()}
+        made = {name: made[name] for name in made if name != "decode_tok_s" or drawn.random() < 0.8}
+        overrides = [f"model/attention={attention}", f"model.n_layers={layers}"]
+        overrides += [f"model/norm={norm}"] if norm == "a" else []  # the others have none
+        status = "failed" if drawn.random() < 0.05 else "ok"
+        Record({"model": {"name": "m"}}, overrides, figures=made, status=status).save(folder / str(index))
+    return read(find([str(folder)]))
+
+
+def effects_shown(opened: Opened) -> list[list[str]]:
+    """The table of the effects, the axis in each row."""
+    rows = opened.locator("#effects-table tbody tr")
+    cells = [[cell.strip() for cell in rows.nth(i).locator("td").all_inner_texts()] for i in range(rows.count())]
+    for before, after in itertools.pairwise(cells):
+        after[0] = after[0] or before[0]
+    return cells
+
+
+def percent(text: str) -> Any:
+    return (
+        None if text == "–" else pytest.approx(float(text.rstrip(" %").replace(",", "").replace("−", "-")), abs=0.051)
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "where"),
+    [
+        ({}, None),
+        ({"label:attention": "!=gqa"}, "attention!=gqa"),
+        ({"figure:params": "<=60", "label:n_layers": "2..11"}, "params<=60 and n_layers>=2 and n_layers<=11"),
+        ({"figure:params": "<2"}, "params<2"),
+    ],
+)
+def test_effects_are_those_of_the_points_that_are_shown(
+    browser: Any, tmp_path: Path, typed: dict[str, str], where: str | None
+) -> None:
+    results = swept_widely(tmp_path / "sweep")
+    file = tmp_path / "report.html"
+    file.write_text(html_page(overview(results, Asked(chart="params,kv"), ["wide"])), encoding="utf-8")
+    shown = Opened(browser, file)
+    for column, text in typed.items():
+        shown.type(column, text)
+    left = results.where(where) if where else results
+    names = list(left.front_names(None))
+    table = effects(left, names)
+    wanted = [] if table is None else table.rows
+    found = effects_shown(shown)
+    assert [row[:4] for row in found] == [
+        [short(row["axis"]), row["choice"], row["against"], str(row["pairs"])] for row in wanted
+    ]
+    told = [name for name in names if any(row[name] is not None for row in wanted)]
+    assert [[row[name] for name in told] for row in wanted] == [[percent(text) for text in row[4:]] for row in found]
+    assert f"{len(left.rows)} point" in shown.inner_text("#effects-note")
+    assert shown.said == []
+    shown.context.close()
+
+
+def test_what_breaks_a_constraint_is_on_no_front_and_no_best(browser: Any, tmp_path: Path) -> None:
+    units = {"params": "parameters", "kv_bytes_per_token": "B/token"}
+    for index, (params, kv) in enumerate([(1, 9), (2, 8), (3, 7), (4, 7)]):
+        made = {"params": Figure(params, units["params"], "exact", "by hand")}
+        made["kv_bytes_per_token"] = Figure(kv, units["kv_bytes_per_token"], "exact", "by hand")
+        config = {"model": {"name": "m"}, "constraints": ["params>=2"], "objective": ["params"]}
+        Record(config, [f"model.n_layers={params}"], figures=made).save(tmp_path / str(index))
+    results = read(find([str(tmp_path)]))
+    file = tmp_path / "report.html"
+    file.write_text(html_page(overview(results, Asked(), ["limited"])), encoding="utf-8")
+    shown = Opened(browser, file)
+    names = ["params", "kv_bytes_per_token"]
+    assert listed(shown) == [[row.values[name] for name in names] for row in front(results, names)] == [[2, 8], [3, 7]]
+    assert shown.column("mark:breaks") == ["params>=2", "–", "–", "–"]
+    assert shown.locator("#table td.best").all_inner_texts() == ["2", "7", "7"]
+    shown.context.close()
 
 
 def test_bars_have_the_spread_and_curves_the_bytes_of_the_records(opened: Opened, swept: tuple[Path, Results]) -> None:

@@ -37,6 +37,9 @@ const rowsAll = Array.from({ length: data.count }, (_, row) => row);
 const statusOf = rowsAll.map((row) => valueAt(row, "record", "status"));
 const reasonOf = rowsAll.map((row) => valueAt(row, "record", "reason"));
 const isOk = (row) => statusOf[row] === "ok";
+const breaksOf = rowsAll.map((row) => valueAt(row, "breaks") ?? "");
+/** Whether a point may be the best: it is ok and keeps the constraints of its sweep. */
+const isWanted = (row) => isOk(row) && !breaksOf[row];
 
 /** A figure's entry in a record: value, unit, kind, how, low, high, repeats, status, reason. */
 const figureOf = (row, name) => valueAt(row, "record", "figures", name);
@@ -83,6 +86,7 @@ for (const key of data.labels) {
   const all = numbers.every((value) => typeof value === "number" || value === "");
   addColumn(key, "label", (row) => (all && numbers[row] !== "" ? numbers[row] : texts[row]));
 }
+if (breaksOf.some(Boolean)) addColumn("breaks", "mark", (row) => breaksOf[row]);
 addColumn("status", "mark", (row) => statusOf[row]);
 for (const figure of figures.values()) {
   addColumn(figure.name, "figure", (row) => columnOf(figure.name)[row], { unit: figure.unit, numeric: true, figure });

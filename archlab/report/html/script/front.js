@@ -3,7 +3,7 @@
 function front(rows, names, wants) {
   if (!names.length || wants.includes(0)) return [];
   const costs = names.map((name, index) => columnOf(name).map((value) => -wants[index] * value));
-  const able = rows.filter((row) => isOk(row) && costs.every((column) => !Number.isNaN(column[row])));
+  const able = rows.filter((row) => isWanted(row) && costs.every((column) => !Number.isNaN(column[row])));
   able.sort((a, b) => {
     for (const column of costs) if (column[a] !== column[b]) return column[a] - column[b];
     return a - b;

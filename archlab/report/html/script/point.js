@@ -32,6 +32,8 @@ function drawPoint() {
 function statusLines(record) {
   const about = [element("span", { class: record.status === "ok" ? "badge" : "badge wrong" }, record.status)];
   if (kept.isFront.has(state.selected)) about.push(element("span", { class: "badge front" }, "on the front"));
+  const breaks = breaksOf[state.selected];
+  if (breaks) about.push(element("span", { class: "badge wrong" }, `breaks ${breaks}`));
   return [element("p", {}, ...about), record.reason ? element("p", { class: "reason" }, record.reason) : ""];
 }
 

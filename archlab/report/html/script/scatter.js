@@ -259,7 +259,7 @@ const shortName = (row) => data.labels.map((key) => {
 }).join(" · ");
 
 function equalTo(row, names) {
-  const same = kept.shown.filter((other) => isOk(other) && names.every((name) => columnOf(name)[other] === columnOf(name)[row])).length - 1;
+  const same = kept.shown.filter((other) => isWanted(other) && names.every((name) => columnOf(name)[other] === columnOf(name)[row])).length - 1;
   return same > 0 ? element("span", { class: "same" }, ` and ${GROUPED.format(same)} equal`) : "";
 }
 

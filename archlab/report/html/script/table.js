@@ -6,6 +6,7 @@ let tableRows = [];
 
 function usualColumns() {
   for (const key of data.labels) shownColumns.add(`label:${key}`);
+  if (columns.has("mark:breaks")) shownColumns.add("mark:breaks");
   if (statusOf.some((status) => status !== "ok")) shownColumns.add("mark:status");
   const usual = [...data.front, "weight_bytes", "flops_decode_per_token", "prefill_tok_s", "decode_tok_s", "train_tok_s", "decode_peak_bytes",
     ...[...figures.keys()].filter((name) => name.startsWith("solved_") || name === "budget_residual")];
@@ -30,7 +31,7 @@ function sortedRows() {
 /** The best of a figure among the points shown, where they are not all equal. */
 function bestOf(column) {
   if (!column.figure || !column.figure.merit) return null;
-  const values = kept.shown.filter(isOk).map((row) => column.values[row]).filter((value) => !Number.isNaN(value));
+  const values = kept.shown.filter(isWanted).map((row) => column.values[row]).filter((value) => !Number.isNaN(value));
   const best = values.reduce((a, b) => ((b - a) * column.figure.better > 0 ? b : a), values[0]);
   return values.some((value) => value !== best) ? best : null;
 }
@@ -101,7 +102,7 @@ function drawWindow() {
 function tableRow(row, list, index) {
   const cells = list.map((column) => {
     const value = column.values[row];
-    const best = isOk(row) && tableBest.get(column.id) === value && value !== null;
+    const best = isWanted(row) && tableBest.get(column.id) === value && value !== null;
     const wrong = column.id === "mark:status" && value !== "ok";
     return element("td", { class: [column.numeric ? "number" : "", best ? "best" : "", wrong ? "wrong" : ""].join(" ").trim(), title: wrong ? reasonOf[row] : !column.numeric && String(value).length > 24 ? value : null },
       column.key === "status" || column.figure ? cellText(column, row) : value === "" || value === null ? "–" : cellText(column, row));

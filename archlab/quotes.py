@@ -1,0 +1,23 @@
+"""Text in the quotes of an override, and back: what a shell leaves of `'model="one, two"'`."""
+
+from __future__ import annotations
+
+import re
+
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+
+
+def quoted(text: str) -> str:
+    """Text as a value that Hydra's parser reads back as it is."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
+
+
+def unquoted(value: str) -> str:
+    """The text of a value in quotes, as Hydra reads it; any other value as it stands.
+
+    A backslash counts as one unless a quote comes after it, or the end.
+    """
+    if not _QUOTED.fullmatch(value):
+        return value
+    mark = value[0]
+    return re.sub(rf"(\\+)({mark}|$)", lambda found: "\\" * (len(found[1]) // 2) + found[2], value[1:-1])

@@ -1,0 +1,40 @@
+"""Quotes around an override's value, and off it: as Hydra's own parser reads them."""
+
+import contextlib
+import itertools
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString
+from hydra.errors import HydraException
+
+from archlab.quotes import quoted, unquoted
+
+TEXTS = ["".join(chosen) for length in range(6) for chosen in itertools.product("a'\"\\", repeat=length)]
+
+
+def read(value: str) -> object:
+    return OverridesParser.create().parse_override(f"key={value}")._value
+
+
+def test_what_is_put_in_quotes_comes_out_as_it_was() -> None:
+    for text in TEXTS:
+        value = read(quoted(text))
+        assert isinstance(value, QuotedString)
+        assert value.text == unquoted(quoted(text)) == text
+
+
+@pytest.mark.parametrize("mark", ["'", '"'])
+def test_quotes_are_read_as_hydra_reads_them(mark: str) -> None:
+    seen = 0
+    for raw in (f"{mark}{text}{mark}" for text in TEXTS):
+        with contextlib.suppress(HydraException):
+            value = read(raw)
+            seen += isinstance(value, QuotedString)
+            assert unquoted(raw) == (value.text if isinstance(value, QuotedString) else raw)
+    assert seen > 300
+
+
+@pytest.mark.parametrize("value", ["", "7", "null", "gqa", "[1,2]", "{a:1}", "it's", "'a','b'", "'", "'a\\'"])
+def test_what_is_not_one_text_in_quotes_stays(value: str) -> None:
+    assert unquoted(value) == value
