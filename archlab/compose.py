@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -267,9 +268,11 @@ def store_choices() -> None:
 
 @contextlib.contextmanager
 def hydra_errors() -> Iterator[None]:
-    """Turn what Hydra, OmegaConf and YAML raise into one clear message."""
+    """Turn what Hydra, OmegaConf and YAML raise into one clear message, and what Hydra only warns of too."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", _NO_FOLDER, UserWarning)
+            yield
     except ArchlabError:
         raise
     except Exception as error:
@@ -279,9 +282,15 @@ def hydra_errors() -> Iterator[None]:
         raise known from error
 
 
+_NO_FOLDER = r"provider=.*, path=(.*) is not available"
+
+
 def translate(error: Exception) -> RequestError | None:
     """The request error behind an exception of Hydra, OmegaConf or YAML; None for any other."""
     module = type(error).__module__.split(".")[0]
+    folder = re.match(_NO_FOLDER, str(error)) if isinstance(error, UserWarning) else None
+    if folder is not None:
+        return ConfigError("hydra.searchpath", f"there is no folder {folder[1]}", value=folder[1])
     missing = getattr(error, "missing_cfg_file", None)
     if missing is not None:
         return _missing_choice(str(missing), getattr(error, "options", None) or [])
@@ -323,6 +332,8 @@ def _missing_choice(missing: str, options: Sequence[str]) -> RequestError:
         axis = group.removeprefix("model/")
         options = presets.names() if group == "model" else list(choices(axis)) if is_axis(axis) else []
     near = nearest(name, options)
+    if not group:
+        return ConfigError("--config-name", f"no config {name!r}", value=name)
     return ConfigError(
         group,
         f"no {'preset' if group == 'model' else 'choice'} {name!r}",

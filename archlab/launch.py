@@ -7,6 +7,7 @@ can go wrong in a point and writes a record; what is shown afterwards, and the e
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import math
 import os
@@ -156,17 +157,25 @@ def _writable() -> Iterator[None]:
     except BrokenPipeError:  # whoever read what Hydra printed has seen enough
         raise
     except OSError as error:
-        raise RequestError(f"{error.filename}: the output folder cannot be written: {error.strerror}") from error
+        where = error.filename or (_landings[-1].folder if _landings else "the output folder")
+        raise RequestError(f"{where}: cannot be written: {error.strerror}") from error
 
 
 @contextlib.contextmanager
 def _own_stdout(arguments: Sequence[str]) -> Iterator[None]:
-    """Keep stdout for what is shown at the end: some launchers' libraries log to it."""
-    if shown_by_hydra(arguments) is not None:  # that is what is shown
-        yield
+    """Keep stdout for what is shown at the end: some launchers' libraries log to it.
+
+    What Hydra shows is itself that, and put out in one go: its log has a traceback for each line that nobody reads.
+    """
+    if shown_by_hydra(arguments) is None:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
         return
-    with contextlib.redirect_stdout(sys.stderr):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
         yield
+    sys.stdout.write(text.getvalue())
+    sys.stdout.flush()
 
 
 def _call_hydra(argv: Sequence[str], debug: bool, quiet: bool) -> None:

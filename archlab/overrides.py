@@ -214,7 +214,9 @@ def _check_group(parsed: Any, has_value: bool) -> None:
     for word in words:
         if not isinstance(word, str | QuotedString | Glob) and (key, word) != ("experiment", None):
             text = _clip(parsed.input_line.partition("=")[2])
-            raise ConfigError(key, f"{text} is no name of a choice", value=text, valid=_group_choices(key))
+            quotes = f"; as a name it goes in quotes, '{key}=\"{word}\"'" if isinstance(word, int | float) else ""
+            problem = f"{text} is no name of a choice{quotes}"
+            raise ConfigError(key, problem, value=text, valid=_group_choices(key))
 
 
 def _group_choices(key: str) -> list[str] | None:

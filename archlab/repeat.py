@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from archlab import plan
 from archlab import record as records
 from archlab.compose import imported_from, is_path, model_source, path_first
 from archlab.errors import RequestError
@@ -41,6 +42,10 @@ def run_source(source: str, arguments: Sequence[str]) -> Iterator[list[str]]:
 def _record_behind(source: str | Path) -> Record | None:
     """The record of a run that a path names, None where it names anything else."""
     path = Path(source)
+    if is_path(source) and (path / plan.FILE).is_file():
+        raise RequestError(
+            f"{path}: is a sweep; name one of its points, such as {path / plan.read(path).points[0].folder}"
+        )
     file = path / records.FILE if path.is_dir() else path
     if not is_path(source) or not file.is_file() or file.suffix != ".json" or imported_from(path) is not None:
         return None

@@ -22,6 +22,7 @@ from archlab.scatter import in_terminal, scatter
 from archlab.units import counted
 
 MOST_TROUBLES = 5
+ALL = "archlab results --all shows every point"
 
 
 class Selection(Frozen):
@@ -49,7 +50,7 @@ def print_summary(found: Results, asked: Selection, form: str, output: str | Non
         tables,
         verdict,
         charts=[in_terminal(scatter(held, asked.chart))] if asked.chart else (),
-        notes=_troubles(held) if len(shown) < len(held.rows) else (),
+        notes=[*_troubles(held), ALL] if len(shown) < len(held.rows) else (),
     )
     if form == "parquet":
         to_parquet(_comparison(shown, held.varying), output)

@@ -116,10 +116,17 @@ class _Reader:
             raise ConfigError(
                 "where", f"no figure or option {word!r}", value=self.text, valid=sorted(self.units), nearest=near
             )
-        first = one or _value(left, other.unit if other else "")
-        second = other or _value(right, one.unit if one else "")
+        first = one or self._value(left, sign, other)
+        second = other or self._value(right, sign, one)
         compare = _SIGNS[sign]
         return lambda facts: _holds(compare, _fill(first, facts), _fill(second, facts))
+
+    def _value(self, token: tuple[str, str], sign: str, name: Name | None) -> Any:
+        """The value that a name is compared with. Raises RequestError for a word where only a number can be meant."""
+        value = _value(token, name.unit if name else "")
+        if isinstance(value, str) and (sign not in ("=", "==", "!=") or (name and name.unit)):
+            raise self._wrong(f"{name.name if name else sign} wants a number, not {token[1]!r}")
+        return value
 
     def _named(self, token: tuple[str, str]) -> Name | None:
         kind, text = token

@@ -70,6 +70,12 @@ def test_what_a_condition_means(text, holds):
         ("(" * 99 + "params<1" + ")" * 99, "nested"),
         ("__import__('os').system('true')<1", "expected"),
         ("params<<1", "expected"),
+        ("params<abc", "params wants a number, not 'abc'"),
+        ("params<nan", "params wants a number"),
+        ("'2e8'>params", "params wants a number, not '2e8'"),
+        ("decode_tok_s=fast", "decode_tok_s wants a number"),
+        ("1M<params<many", "params wants a number, not 'many'"),
+        ("attention>=gqa", "attention wants a number"),  # an option: equal to a word it may be
     ],
 )
 def test_a_bad_condition_is_one_message(text, says):

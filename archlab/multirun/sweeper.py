@@ -66,7 +66,7 @@ class GridSweeper(BasicSweeper):
         if override.is_interval_sweep():
             problem = f"{text} is drawn from, by hydra/sweeper=optuna; range(64,1025,64) lists values"
             raise ConfigError(key, problem, value=text)
-        if override.is_sweep_override() and next(override.sweep_iterator(), None) is None:
+        if override.is_sweep_override() and not any(True for _ in override.sweep_iterator()):  # a value may be null
             raise ConfigError(key, f"{text} has no values", value=text)
 
     @property

@@ -128,10 +128,11 @@ def _cell(value: Any, column: Column) -> Cell:
 def number_text(value: float | int, column: Column) -> str:
     """Every digit of an exact figure below a GiB, or 10^18 FLOPs; a short form beyond; four digits of any other.
 
-    Shares to a tenth of a per cent; four digits of an exact fraction too.
+    Shares and changes to a tenth of a per cent, or to the digit that makes a small one no zero; four digits of an exact
+    fraction too.
     """
     if column.unit == "%":
-        return f"{value:.1f}"
+        return f"{value:.1g}" if 0 < abs(value) < 0.05 else f"{value:,.1f}"
     if column.unit == "B" and (abs(value) >= 2**30 or column.kind != "exact"):
         return show_bytes(value)
     if column.unit == "FLOP" and abs(value) >= 1e18:

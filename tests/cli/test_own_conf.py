@@ -1,5 +1,7 @@
 """A conf of one's own, names of all kinds, quoting in real shells, and Hydra's own flags."""
 
+import csv
+import io
 import json
 import re
 import shlex
@@ -9,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from archlab.quotes import quoted
 
 pytestmark = pytest.mark.slow
 
@@ -116,3 +120,40 @@ def test_what_hydra_shows(own):
     assert "InProcessLauncher" in own("build", "--info", "plugins").out
     assert "cluster: none" in own("build", "--cfg", "hydra", "-p", "hydra.runtime.choices").out
     assert all(name.startswith("mine") for name in own.left())
+
+
+def test_a_folder_that_is_not_there_is_one_message(shell):
+    for arguments in (("hydra.searchpath=[file://nope]",), ("--config-dir", "nope")):
+        answer = shell("build", "bench=none", *arguments)
+        assert answer.code == 2
+        assert "nope" in answer.err
+        assert answer.err.startswith("archlab: ")
+        assert answer.err.count("\n") == 1
+    assert shell.left() == []
+
+
+def test_a_model_named_like_a_number_wants_quotes(own):
+    answer = own("build", "--config-dir", "mine", "model=7", "bench=none")
+    assert answer.code == 2
+    assert "as a name it goes in quotes, 'model=\"7\"'" in answer.err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(shell):
+    """As of `archlab build --info | head`: Hydra writes on into a pipe that is closed."""
+    command = f"{sys.executable} -m archlab build --info all | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=shell.folder, capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("0", "")
+
+
+def test_a_name_is_shown_and_compared_without_its_quotes(shell):
+    """However it was quoted: the sheet, the effects and the groups have the name itself."""
+    names = ["o'ne, two", '"7"', "a=b", "模 型"]
+    values = [value for name in names for value in (quoted(name), in_quotes(name))]
+    sweep = ("build", "-m", f"model.name={','.join(values)}", "model.n_layers=1", "bench=none", "hydra.sweep.dir=out")
+    assert shell(*sweep).code == 0
+    with io.StringIO(shell("results", "out", "--format", "csv").out) as text:
+        assert [row["model.name"] for row in csv.DictReader(text)] == [name for name in names for _ in "ab"]
+    by = shell("results", "out", "--group-by", "model.name", "--json").json["summary"]["tables"]["groups"]["rows"]
+    assert [(row["model.name"], row["points"]) for row in by] == [(name, 2) for name in names]
+    effects = shell("results", "out", "--json").json["summary"]["tables"]["effects"]["rows"]
+    assert [(row["choice"], row["against"]) for row in effects] == [(name, names[0]) for name in names[1:]]

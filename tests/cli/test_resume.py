@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -96,8 +97,10 @@ def test_only_what_another_try_may_change_is_done_again(shell):
 
 
 def test_what_cannot_go_on_is_refused(shell):
+    """Nor is a sweep one run to begin from."""
     assert shell("resume", "nowhere").code == 2
     assert shell("build", "-m", "model.n_layers=1,2", "bench=none", "hydra.sweep.dir=out").code == 0
+    assert "out: is a sweep; name one of its points, such as out/0" in shell("build", "--from", "out").err
     shutil.rmtree(shell.folder / "out" / "1")
     plan = shell.folder / "out" / "plan.json"
     text = plan.read_text()
@@ -168,6 +171,9 @@ def test_a_full_disk_ends_in_whole_records_and_the_sweep_goes_on(shell, unbroken
         left = bodies(shell)
         assert 0 < len(left) < POINTS
         assert all(unbroken[name] == body for name, body in left.items())
+        again = shell("resume", "out")  # there is no more room than before: what is there is shown, nothing is lost
+        assert (again.code, bodies(shell)) == (1, left)
+        assert f"{len(left)} records" in again.out
         subprocess.run(["mount", "-o", "remount,size=8m", shell.folder / "out"], check=True)
         assert shell("resume", "out").code == 1
         assert bodies(shell) == unbroken
@@ -177,7 +183,7 @@ def test_a_disk_that_is_full_from_the_start_is_one_message(shell):
     with disk(shell.folder / "out", "4k"):
         answer = shell(*SWEEP)
         assert answer.code == 2
-        assert "No space left" in answer.err
+        assert re.search(r"archlab: .*out/\S+: cannot be written: No space left", answer.err)
         assert "Traceback" not in answer.err
 
 
@@ -200,7 +206,8 @@ def test_a_broken_record_is_a_row_that_says_so(shell, text):
     for command in (("compare", "out"), ("results", "out")):
         answer = shell(*command)
         assert answer.code == 0, answer.err
-        assert "cannot be used" in answer.out
+        assert "its record 1/record.json cannot be used" in answer.out
+        assert "bench" not in answer.out.split("status")[0]  # what all others have is no column
         assert "Traceback" not in answer.err
     points = shell("results", "out", "--json").json["points"]
     assert [point["status"] for point in points] == ["ok", "failed", "ok"]
