@@ -17,7 +17,7 @@ from archlab.decoder.pattern import pattern_text, read_pattern
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ArchlabError, ConfigError, RequestError, extra_needed, nearest
 from archlab.frozen import replace
-from archlab.overrides import normalise, typed_keys
+from archlab.overrides import normalise, one_search_path, typed_keys
 from archlab.plugins import load_installed, require
 from archlab.registry import AXES, axes, choice, choices, is_axis, origins
 from archlab.request import GROUPS, Request, read_request
@@ -227,7 +227,8 @@ def _dump(preset: Mapping[str, Any]) -> str:
 def _as_preset(model: dict[str, Any]) -> dict[str, Any]:
     """A composed model as a preset: its choices become defaults, so that an override can swap them.
 
-    What is at a place is swapped by its value, and stays as it is written.
+    They come after its values, so that what the file of a choice sets wins, as in conf/model/. What is at a place is
+    swapped by its value, and stays as it is written.
     """
     preset = dict(model)
     defaults: list[Any] = []
@@ -237,7 +238,7 @@ def _as_preset(model: dict[str, Any]) -> dict[str, Any]:
             defaults.append({axis: block["choice"]})
             preset[axis] = {key: value for key, value in block.items() if key != "choice"}
     pattern = {"layers": pattern_text(model["layers"])} if "layers" in model else {}
-    return {"defaults": [*defaults, "_self_"], **preset, **pattern}
+    return {"defaults": ["_self_", *defaults], **preset, **pattern}
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
@@ -248,7 +249,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 
     store_choices()
     with hydra_errors(), initialize_config_dir(str(presets.conf_dir()), version_base="1.3", job_name="archlab"):
-        config = OmegaConf.to_container(hydra_compose("config", normalise(overrides)), resolve=True)
+        config = OmegaConf.to_container(hydra_compose("config", one_search_path(normalise(overrides))), resolve=True)
     return {str(key): value for key, value in config.items()}  # type: ignore[union-attr]
 
 

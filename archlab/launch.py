@@ -22,7 +22,7 @@ from archlab.compose import hydra_errors, store_choices
 from archlab.errors import ArchlabError, RequestError
 from archlab.interrupt import noticed
 from archlab.landing import Landing
-from archlab.overrides import normalise, of_task, shown_by_hydra, split, typed_keys
+from archlab.overrides import normalise, of_task, one_search_path, shown_by_hydra, split, typed_keys
 from archlab.presets import conf_dir
 from archlab.progress import QUIET, is_quiet, of_phases
 from archlab.quotes import quoted
@@ -112,7 +112,7 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = Fa
     Raises RequestError, and then nothing is left; or what Hydra raised, where no point left a record.
     """
     flags, overrides = split(arguments)
-    argv = [*flags, *extra, *normalise(overrides)]
+    argv = [*flags, *one_search_path([*extra, *normalise(overrides)])]
     _landings.clear()
     _refused.clear()
     problem: BaseException | None = None

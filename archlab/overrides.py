@@ -132,6 +132,18 @@ def normalise(overrides: Iterable[str]) -> list[str]:
     return [_normalise(override) for override in overrides]
 
 
+SEARCH_PATH = "hydra.searchpath="
+
+
+def one_search_path(overrides: Sequence[str]) -> list[str]:
+    """The overrides with all lists of folders to search as one: of several Hydra takes one alone."""
+    lists = [text.removeprefix(SEARCH_PATH) for text in overrides if text.startswith(f"{SEARCH_PATH}[")]
+    if len(lists) < 2:
+        return list(overrides)
+    folders = ",".join(filter(None, (text.strip()[1:-1] for text in lists)))
+    return [*(text for text in overrides if not text.startswith(f"{SEARCH_PATH}[")), f"{SEARCH_PATH}[{folders}]"]
+
+
 def _normalise(override: str) -> str:
     override = _with_quotes(override)
     placed = _PLACED.fullmatch(override)

@@ -4,14 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 import archlab
 from archlab import presets
-from archlab.compose import compose, preset, summary
+from archlab.compose import compose, load, preset, summary
 from archlab.cost.figures import exact_figures
 from archlab.decoder.resolve import resolve
 from archlab.interop.export import differences
 from archlab.interop.hub import read_config
+from archlab.presets import conf_dir
 from archlab.workload import Workload
 
 FACTS = Path(__file__).parent / "data" / "facts"
@@ -150,3 +152,42 @@ def test_every_preset_is_named_after_its_file_and_says_where_it_comes_from():
     for name in presets.names():
         assert preset(name)["name"] == name
         assert preset(name)["about"]
+
+
+MINE = {
+    "norm": {"choice": "rmsnorm", "eps": 0.5},
+    "attention": {"choice": "gqa", "n_heads": 2, "n_kv_heads": 1, "head_dim": 8},
+    "ffn": {"choice": "swiglu", "d_ff": 24, "rule": None},
+}
+
+
+@pytest.fixture
+def own(tmp_path):
+    """The overrides that choose files of the user's own on three axes."""
+    for axis, block in MINE.items():
+        (tmp_path / "model" / axis).mkdir(parents=True)
+        (tmp_path / "model" / axis / "mine.yaml").write_text(json.dumps(block))
+    return [f"hydra.searchpath=[file://{tmp_path}]", *(f"model/{axis}=mine" for axis in MINE)]
+
+
+@pytest.mark.parametrize("name", ["gqa", "gpt2-xl", "minimind", "llama-3.1-8b", "deepseek-v3"])
+def test_what_the_file_of_a_choice_sets_wins_over_the_preset(own, name):
+    model = compose([f"model={name}", *own])["model"]
+    for axis, block in MINE.items():
+        assert {key: model[axis].get(key) for key in block} == block
+    layer = resolve(model).spec.layers[-1]  # the first may be listed with values of their own
+    assert (layer.attention.n_heads, layer.ffn.d_ff, layer.norm.eps) == (2, 24, 0.5)
+
+
+def test_it_wins_over_a_model_of_a_path_too(own, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(json.dumps({"model": compose(["model=gpt2-xl"])["model"]}))
+    spec = load(path, *own)  # both folders are searched, the user's and the one that the path is read from
+    assert spec.layers[0].attention.n_heads == 2
+
+
+@pytest.mark.parametrize("file", sorted((conf_dir() / "model").glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_preset_is_whole_and_its_choices_come_after_its_values(file):
+    defaults = yaml.safe_load(file.read_text())["defaults"]
+    assert defaults[0] == "_self_"
+    assert [*map(next, map(iter, defaults[1:]))] == ["norm", "position", "attention", "ffn", "dropout", "head", "block"]

@@ -23,7 +23,7 @@ MAX_LINE = 118
 def to_yaml(model: Mapping[str, Any], header: str) -> str:
     """The text of a preset: composing it gives this model again. header: comment lines, without their #."""
     lines = [f"# {line}".rstrip() for line in header.splitlines()]
-    lines += ["defaults:", *(f"  - {axis}: {model[axis]['choice']}" for axis in AXES), "  - _self_", ""]
+    lines += ["defaults:", "  - _self_", *(f"  - {axis}: {model[axis]['choice']}" for axis in AXES), ""]
     own = options_of(ModelOptions)
     first = ("name", "about", "family")
     order = [*first, *(name for name in own if name not in first)]

@@ -53,12 +53,21 @@ def test_a_model_of_any_name(own):
     assert own("results", "outputs", "--format", "csv").out.count('mine, ""ä""') == len(NAMES)
 
 
-@pytest.mark.parametrize("place", [("--config-dir", "mine"), ("hydra.searchpath=[file://mine]",)])
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("--config-dir", "mine"),
+        ("hydra.searchpath=[file://mine]",),
+        ("--from", "mine/model/7.yaml", "hydra.searchpath=[file://mine]"),
+    ],
+    ids=["dir", "path", "path and from"],
+)
 @pytest.mark.parametrize("chosen", [("model/ffn=wide", "workload=short"), ("experiment=both",)])
 def test_a_choice_and_a_workload_of_ones_own(own, place, chosen):
     answer = own("build", *place, *chosen, "bench=none", "--json")
     assert answer.code == 0, answer.err
     assert answer.json["composition"]["axes"]["ffn"]["d_ff"] == 2048
+    assert answer.json["composition"]["n_layers"] == (1 if "--from" in place else 8)
     assert (answer.json["config"]["workload"]["batch"], answer.json["config"]["workload"]["prompt"]) == (2, 16)
 
 
