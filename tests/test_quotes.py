@@ -10,7 +10,7 @@ from hydra.errors import HydraException
 
 from archlab.quotes import quoted, unquoted
 
-TEXTS = ["".join(chosen) for length in range(6) for chosen in itertools.product("a'\"\\", repeat=length)]
+TEXTS = ["".join(chosen) for length in range(5) for chosen in itertools.product("a'\"\\", repeat=length)]
 
 
 def read(value: str) -> object:
@@ -32,7 +32,7 @@ def test_quotes_are_read_as_hydra_reads_them(mark: str) -> None:
             value = read(raw)
             seen += isinstance(value, QuotedString)
             assert unquoted(raw) == (value.text if isinstance(value, QuotedString) else raw)
-    assert seen > 300
+    assert seen > 80
 
 
 @pytest.mark.parametrize("value", ["", "7", "null", "gqa", "[1,2]", "{a:1}", "it's", "'a','b'", "'", "'a\\'"])

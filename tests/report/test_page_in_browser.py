@@ -264,26 +264,30 @@ def percent(text: str) -> Any:
     )
 
 
-@pytest.mark.parametrize(
-    ("typed", "where"),
-    [
-        ({}, None),
-        ({"label:attention": "!=gqa"}, "attention!=gqa"),
-        ({"figure:params": "<=60", "label:n_layers": "2..11"}, "params<=60 and n_layers>=2 and n_layers<=11"),
-        ({"figure:params": "<2"}, "params<2"),
-    ],
-)
-def test_effects_are_those_of_the_points_that_are_shown(
-    browser: Any, tmp_path: Path, typed: dict[str, str], where: str | None
-) -> None:
+def test_effects_are_those_of_the_points_that_are_shown(browser: Any, tmp_path: Path) -> None:
     results = swept_widely(tmp_path / "sweep")
     file = tmp_path / "report.html"
     file.write_text(html_page(overview(results, Asked(chart="params,kv"), ["wide"])), encoding="utf-8")
     shown = Opened(browser, file)
-    for column, text in typed.items():
-        shown.type(column, text)
-    left = results.where(where) if where else results
-    names = list(left.front_names(None))
+    check_effects(shown, results)
+    shown.type("label:attention", "!=gqa")
+    check_effects(shown, results.where("attention!=gqa"))
+    shown.type("figure:params", "<=60")
+    shown.type("label:n_layers", "2..11")
+    left = results.where("attention!=gqa and params<=60 and n_layers>=2 and n_layers<=11")
+    check_effects(shown, left)
+    shown.type("figure:params", "<2")
+    check_effects(shown, left.where("params<2"))
+    assert "No two of the " in shown.inner_text("#effects-note")
+    shown.click("#chips >> text=show all")
+    check_effects(shown, results)
+    assert shown.said == []
+    shown.context.close()
+
+
+def check_effects(shown: Opened, left: Results) -> None:
+    """The effects in the page are those of the points that are left."""
+    names = left.front_names(None)
     table = effects(left, names)
     wanted = [] if table is None else table.rows
     found = effects_shown(shown)
@@ -293,8 +297,6 @@ def test_effects_are_those_of_the_points_that_are_shown(
     told = [name for name in names if any(row[name] is not None for row in wanted)]
     assert [[row[name] for name in told] for row in wanted] == [[percent(text) for text in row[4:]] for row in found]
     assert f"{len(left.rows)} point" in shown.inner_text("#effects-note")
-    assert shown.said == []
-    shown.context.close()
 
 
 def test_what_breaks_a_constraint_is_on_no_front_and_no_best(browser: Any, tmp_path: Path) -> None:
