@@ -115,7 +115,7 @@ def register_place(place: Place) -> None:
     if place.name in AXES or (held is not None and held.origin != place.origin):
         raise _taken(f"the axis {place.name}", "" if held is None else held.origin)
     _places[place.name] = place
-    _choices[place.name] = {}
+    _choices.setdefault(place.name, {})
     forget_reads()
 
 

@@ -251,6 +251,16 @@ def test_a_sweep_in_python_and_layers_that_differ() -> None:
     assert archlab.parameters(spec).total - totals[0] == 2 * 512 * 4 + 6 * 2 * 513
 
 
+def test_a_plugin_may_stand_anywhere_on_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    flag, chosen = ("--plugin", str(EXAMPLES / "dyt.py")), ("gqa", "model/norm=dyt")
+    lines = ([*flag, "kv", *chosen], ["kv", *flag, *chosen], ["kv", *chosen, "=".join(flag)])
+    told = {(answer(line), capsys.readouterr().out) for line in lines}
+    assert len(told) == 1
+    assert next(iter(told))[0] == 0
+    assert answer(["kv", "gqa", "--plugin", "--explain", "all"]) == 2
+    assert "--plugin needs a file or a module, not --explain" in capsys.readouterr().err
+
+
 def test_an_export_names_what_no_family_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["export", "--plugin", str(EXAMPLES / "dyt.py"), "gqa", "model/norm=dyt"]) == 2
     assert "norm dyt is of a plugin" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import archlab
-from archlab.cli.options import print_json
+from archlab.cli.options import Plugins, print_json
 from archlab.errors import ArchlabError, RequestError, UnknownFlag
 
 app = typer.Typer(
@@ -61,6 +61,7 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    plugins: Plugins = None,
 ) -> None:
     """archlab answers: if I choose this norm, these positions, this attention, this FFN: what does it cost?"""
 
