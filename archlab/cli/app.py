@@ -108,6 +108,8 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
     except SystemExit as stop:  # 2 is Hydra's own parser, which has said why; 1 is rich at a pipe that was closed
         if stop.code in (0, 1, None):
             return 0
+        if stop.code != 2:  # of a library that was told to end, as Ray's workers are
+            return stop.code if isinstance(stop.code, int) else 1
         return _refuse(RequestError("Hydra refused the command line"), arguments)
     except KeyboardInterrupt:
         return 130

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import archlab
 from archlab import cli
 from archlab import record as records
+from archlab.cli.app import run
 from archlab.cli.build import print_comparison
 from archlab.errors import ArchlabError, RequestError
 from archlab.frozen import fields_of
@@ -339,3 +341,10 @@ def test_i03_a_misspelt_key_names_the_nearest_and_lists_the_valid_ones(shell, ar
     assert "wrokload: no such setting; did you mean workload?; valid: bench, budget, " in answer.err
     assert "+wrokload" not in answer.err  # to add it would not help
     assert shell.left() == []
+
+
+@pytest.mark.parametrize(("ended", "code"), [(0, 0), (1, 0), (2, 2), (15, 15), (143, 143), ("a message", 1)])
+def test_an_end_that_no_error_is_keeps_its_code(ended, code, capsys):
+    """Hydra's own parser ends with 2; a library that was told to end, by a signal, is not a wrong command line."""
+    assert run(lambda: sys.exit(ended), []) == code
+    assert ("Hydra refused" in capsys.readouterr().err) == (ended == 2)
