@@ -81,6 +81,12 @@ def _load(arguments: Sequence[str]) -> None:
 _loaded: set[str] = set()
 
 
+def parser() -> Any:
+    """Typer's own parser of every command, for who wants to read what there is."""
+    _load(())
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command line; every error is one message and an exit code."""
     arguments = sys.argv[1:]
