@@ -25,9 +25,9 @@ html_show_sphinx = False
 
 def write(app: Any) -> None:
     """Write the pages that are made from archlab itself, those that changed."""
-    from pages import axes, commands
+    from pages import axes, commands, start
 
-    for name, text in {**axes.pages(), **commands.pages()}.items():
+    for name, text in {**start.pages(), **axes.pages(), **commands.pages()}.items():
         file = HERE / f"{name}.md"
         file.parent.mkdir(exist_ok=True)
         if not file.exists() or file.read_text(encoding="utf-8") != text:

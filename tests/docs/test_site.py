@@ -33,7 +33,8 @@ def sphinx(folder: Path) -> subprocess.CompletedProcess[str]:
 def copy(tmp_path_factory: Any) -> Path:
     """What the site is built from, and the site in it."""
     folder: Path = tmp_path_factory.mktemp("copy")
-    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("axes", "commands.md", "__pycache__"))
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("axes", "commands.md", "start.md"))
+    shutil.copytree(ROOT / "examples", folder / "examples")
     shutil.copy(ROOT / "README.md", folder)
     done = sphinx(folder)
     assert (done.returncode, done.stderr) == (0, "")
