@@ -22,15 +22,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "anatomy.md"
 class Row:
     """One row of the page. command: without `archlab`; where: the place in its document."""
 
-    def __init__(self, what: str, number: str, command: str, where: str) -> None:
+    def __init__(self, what: str, number: str, shown: str) -> None:
         self.what, self.number = what, number
-        self.command, self.where = command.strip("`").removeprefix("archlab "), where.strip("`")
+        self.command, self.where = shown.removeprefix("`archlab ").removesuffix("`").split("`: `")
 
 
 def page() -> Iterator[Row]:
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if line.startswith("| ") and cells[2].startswith("`archlab"):
+        if line.startswith("| ") and cells[2].startswith("`archlab "):
             yield Row(*cells)
 
 
@@ -85,7 +85,7 @@ def test_every_number_is_shown_where_the_page_says(command: str, capsys: pytest.
 
 def test_every_row_is_walked() -> None:
     tables = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    heads = [line for line in tables if line.endswith("| command | where |")]
+    heads = [line for line in tables if line.endswith("| command: where |")]
     assert len(list(page())) == len(tables) - len(heads)
 
 
