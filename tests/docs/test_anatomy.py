@@ -41,7 +41,7 @@ def by_command() -> dict[str, list[Row]]:
     return found
 
 
-PLACE = re.compile(r"(?P<name>[\w ]+)(?:\[(?:(?P<column>[^=]+)=(?P<value>.*?))?\])?\.(?P<key>.+)")
+PLACE = re.compile(r"(?P<name>[\w ]+)(?P<picked>(?:\[[^\]]*\])*)\.(?P<key>.+)")
 
 
 def at(document: Mapping[str, Any], where: str) -> Any:
@@ -52,7 +52,8 @@ def at(document: Mapping[str, Any], where: str) -> Any:
     held = tables[place["name"]]["rows"] if place["name"] in tables else document[place["name"]]
     if isinstance(held, Mapping):
         return held[place["key"]]
-    [row] = [row for row in held if place["column"] is None or is_called(row[place["column"]], place["value"])]
+    picked = re.findall(r"\[([^=\]]+)=([^\]]*)\]", place["picked"])
+    [row] = [row for row in held if all(is_called(row[column], value) for column, value in picked)]
     return row[place["key"]]
 
 
@@ -74,7 +75,12 @@ def shows(number: str, value: Any) -> bool:
     return abs(value - float(digits)) <= half * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("command", by_command())
+COMMANDS = [
+    pytest.param(command, marks=pytest.mark.slow if command.startswith("lab ") else ()) for command in by_command()
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_number_is_shown_where_the_page_says(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer([*shlex.split(command), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
