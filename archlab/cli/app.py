@@ -82,6 +82,12 @@ def _load(arguments: Sequence[str]) -> None:
 _loaded: set[str] = set()
 
 
+def parser() -> Any:
+    """Typer's own parser of every command, for who wants to read what there is."""
+    _load(())
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Run the command line; every error is one message and an exit code."""
     arguments = sys.argv[1:]
@@ -105,12 +111,8 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
         return _refuse(error.among(_flags(arguments)), arguments)
     except ArchlabError as error:
         return _refuse(error, arguments)
-    except SystemExit as stop:  # 2 is Hydra's own parser, which has said why; 1 is rich at a pipe that was closed
-        if stop.code in (0, 1, None):
-            return 0
-        if stop.code != 2:  # of a library that was told to end, as Ray's workers are
-            return stop.code if isinstance(stop.code, int) else 1
-        return _refuse(RequestError("Hydra refused the command line"), arguments)
+    except SystemExit as stop:
+        return _ended(stop.code, arguments)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -123,6 +125,15 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
             return _refuse(RequestError(_once(error.format_message())), arguments)
         raise
     return result if isinstance(result, int) else 0
+
+
+def _ended(code: str | int | None, arguments: list[str]) -> int:
+    """The exit code where a library ended the process."""
+    if code == 2:  # Hydra's own parser, which has said why
+        return _refuse(RequestError("Hydra refused the command line"), arguments)
+    if code in (0, 1, None):  # 1 is rich at a pipe that was closed
+        return 0
+    return code if isinstance(code, int) else 1  # it was told to end, as Ray's workers are
 
 
 def _flags(arguments: Sequence[str]) -> list[str]:

@@ -117,7 +117,9 @@ def _sizes(spec: DecoderSpec, layer: LayerSpec, path: str) -> dict[str, int]:
         return _ffn_sizes(layer.ffn)
     if path.startswith("positions"):
         return {"h": layer.attention.n_heads}
-    return {"V": spec.vocab_size, "C": spec.head.width} if path == "head" else {}
+    if path == "head":
+        return {"V": spec.vocab_size} | ({"C": spec.head.width} if spec.head.width > 1 else {})
+    return {}
 
 
 def _attention_sizes(attention: Attention) -> dict[str, int]:

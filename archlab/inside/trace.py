@@ -59,7 +59,9 @@ def trace(spec: DecoderSpec, batch: int, context: int, dtype: str = "fp32") -> l
     with FlopCounterMode(display=False) as counter:
         tracer = Tracer(decoder, counter)
         with torch.autograd.graph.saved_tensors_hooks(tracer.keep, lambda tensor: tensor):
-            decoder(torch.zeros(batch, context, dtype=torch.int64, device="meta"))
+            y = decoder(torch.zeros(batch, context, dtype=torch.int64, device="meta"))
+    if spec.head.last_token_only:
+        tracer.steps[-1].output = tuple(y.shape)  # the head's, as the model gives it: the one row is no dimension
     return tracer.steps
 
 

@@ -173,18 +173,21 @@ def md_text(document: Document) -> str:
     parts = [f"**{md_escape(document.subject or document.model)}** {md_escape(document.verdict)}".strip()]
     for drawing in document.drawings:
         parts.append("\n".join([md_escape(drawing.title), "", "```text", *drawing.lines, "```"]))
-    for table in _all_tables(document):
-        head = [md_escape(_md_head(column)) for column in table.columns]
-        rule = ["---:" if column.unit else "---" for column in table.columns]
-        rows = [[md_escape(_cell(row.get(c.name), c).text) for c in table.columns] for row in table.rows]
-        lines = [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
-        parts.append("\n".join([f"{md_escape(table.title)}", "", *lines]))
+    parts += [f"{md_escape(table.title)}\n\n{md_table(table)}" for table in _all_tables(document)]
     if document.assumptions:
         parts.append(f"Assumed: {md_escape(_assumed(document.assumptions))}")
     parts += [f"- {md_escape(note)}" for note in document.notes]
     return "\n\n".join(parts) + "\n"
 
 
+def md_table(table: Table) -> str:
+    """The rows as a GitHub table, without the title."""
+    head = [md_escape(_md_head(column)) for column in table.columns]
+    rule = ["---:" if column.unit else "---" for column in table.columns]
+    rows = [[md_escape(_cell(row.get(c.name), c).text) for c in table.columns] for row in table.rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+
+
 def _md_head(column: Column) -> str:
-    about = ", ".join(filter(None, (column.unit, column.kind)))
+    about = ", ".join(filter(None, (column.unit.removeprefix("1"), column.kind)))
     return f"{column.name} ({about})" if about else column.name

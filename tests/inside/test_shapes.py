@@ -59,6 +59,14 @@ def test_learned_positions_are_a_step_and_rotary_ones_are_not() -> None:
     assert "positions.0 added" not in rows(archlab.load("minimind"))
 
 
+@pytest.mark.parametrize(
+    ("head", "output", "sizes"), [("classification", "[B, C]", "[2, 2]"), ("regression", "[B, 1]", "[2, 1]")]
+)
+def test_a_task_head_reads_the_last_token_alone(head: str, output: str, sizes: str) -> None:
+    row = rows(archlab.load("minimind", f"model/head={head}"))["head"]
+    assert (row["input"], row["output"], row["sizes"]) == ("[B, 1, d]", output, sizes)
+
+
 def test_qwen3_8b_has_the_embedding_that_anatomy_says() -> None:
     assert rows(archlab.load("qwen3-8b"))["embedding"]["parameters"] == 151_936 * 4_096 == 622_329_856
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from archlab.record import Figure, Record
 from archlab.report.html.page import page as html_page
 from archlab.results import Results, effects, find, front, read
 
+pytest.importorskip("plotly", reason="the page's plotting library is not installed: archlab[report]")
 pytestmark = pytest.mark.browser
 
 HOSTILE = '</script><img src=x onerror="window.hurt=1"> <b>it\'s</b> "模型" $\\alpha$ %{x}'
@@ -39,21 +38,6 @@ def save(folder: Path, make: Callable[..., Record], failed: Callable[..., Record
     hostile.notes.append(HOSTILE)
     hostile.save(folder / "12")
     failed(["model/attention=gqa", "model.n_layers=64"]).save(folder / "13")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    pytest.importorskip("plotly", reason="the page's plotting library is not installed: archlab[report]")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    found = next(filter(None, map(shutil.which, names)), None)
-    arguments = ["--enable-unsafe-swiftshader", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-    with api.sync_playwright() as driver:
-        if found is None and not Path(driver.chromium.executable_path).exists():
-            pytest.skip(f"no browser: none of {', '.join(names)} is on the PATH, and Playwright has none of its own")
-        opened = driver.chromium.launch(executable_path=found, args=arguments)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
