@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -94,7 +95,7 @@ def require(recorded: Iterable[Mapping[str, Any]], where: str) -> None:
     now = {Path(plugin.word).name: plugin for plugin in _named.values()}
     missing = [plugin for plugin in made_with if Path(plugin.word).name not in now]
     if missing:
-        flags = " ".join(f"--plugin {plugin.word}" for plugin in missing)
+        flags = " ".join(f"--plugin {shlex.quote(plugin.word)}" for plugin in missing)
         names = ", ".join(plugin.short for plugin in missing)
         raise RequestError(f"{where}: it was made with {names}, whose code is run where it is named again: {flags}")
     for before in made_with:

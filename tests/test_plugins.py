@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 import archlab
 from archlab import plugins
+from archlab.cli.app import answer
 from archlab.errors import ConfigError, RequestError
 from archlab.registry import choice, choices, is_axis
 
@@ -155,6 +158,29 @@ def test_a_record_runs_no_code(tmp_path: Path, capsys: pytest.CaptureFixture[str
     archlab.load_plugin(file)
     plugins.require(told, "record.json")
     assert "note: record.json: was made with mine.py (sha256 " in capsys.readouterr().err
+
+
+def test_what_is_to_be_typed_can_be_typed(tmp_path: Path) -> None:
+    file = written(tmp_path / "päth with space")
+    archlab.load_plugin(file)
+    told = plugins.described()
+    plugins._named.clear()
+    with pytest.raises(RequestError) as error:
+        plugins.require(told, "record.json")
+    assert shlex.split(str(error.value))[-2:] == ["--plugin", str(file)]
+
+
+@pytest.mark.parametrize("command", [["shapes", "gqa"], ["verify", "gqa"]])
+def test_what_it_prints_while_it_runs_is_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    loud = GOOD.replace("        return x", "        print('loud')\n        return x")
+    sizes = ["model.d_model=16", "model.attention.n_heads=2", "model.attention.n_kv_heads=1", "model.n_layers=1"]
+    file = written(tmp_path, text=loud)
+    assert answer([*command, *sizes, "model/norm=mine", "--json", "--plugin", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["command"] == command[0]
+    assert "loud" in err
 
 
 # --- installed packages -----------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -60,13 +62,18 @@ Overrides = Annotated[
 
 
 def print_answer(answer: Callable[[], Document], form: str, as_json: bool, explain: str | None) -> None:
-    """Print the document that a command makes; a wrong format is refused before it is made."""
+    """Print the document that a command makes; a wrong format is refused before it is made.
+
+    What code of others prints meanwhile goes to stderr.
+    """
     from archlab.report.console import console
     from archlab.report.document import print_document
     from archlab.report.formats import check_format
 
     check_format(form)
-    print_document(answer(), "json" if as_json else form, console(), explain)
+    with contextlib.redirect_stdout(sys.stderr):
+        made = answer()
+    print_document(made, "json" if as_json else form, console(), explain)
 
 
 def tokens(text: str | None) -> int | None:

@@ -109,8 +109,12 @@ def as_built(spec: DecoderSpec) -> Checks:
 
 
 def _in_every_pair(base: Model, axis: str) -> Checks:
-    """`as_built` of the choice with each choice of every other axis; the first difference of each part, or a line."""
-    others = [(other, name) for other in AXES if other != axis for name in choices(other)]
+    """`as_built` of the choice with each that archlab has on every other axis; the first difference of each part.
+
+    Choices of others stand aside: what is wrong with them is no fault of this one.
+    """
+    named = [(other, known) for other in AXES if other != axis for known in choices(other).values()]
+    others = [(other, known.name) for other, known in named if not known.origin]
     wrong: dict[str, dict[str, Any]] = {}
     tried = 0
     for other, name in others:

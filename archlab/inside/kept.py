@@ -8,24 +8,18 @@ import torch
 from torch import Tensor
 
 from archlab.bench.phases import loss_of
+from archlab.components.counted.probe import Saved
 from archlab.decoder.module import Decoder
-
-
-class _Saved:
-    """A tensor that autograd keeps, as long as it does."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
 
 
 def kept_by_autograd(decoder: Decoder, batch: int, length: int) -> int:
     """Bytes of the distinct storages that are kept after a training pass, parameters and fixed tables apart."""
     ids = torch.randint(decoder.spec.vocab_size, (batch, length + 1), generator=torch.Generator().manual_seed(0))
     ids = ids.to(decoder.embedding.weight.device)
-    found: list[weakref.ref[_Saved]] = []
+    found: list[weakref.ref[Saved]] = []
 
-    def pack(tensor: Tensor) -> _Saved:
-        found.append(weakref.ref(saved := _Saved(tensor)))
+    def pack(tensor: Tensor) -> Saved:
+        found.append(weakref.ref(saved := Saved(tensor)))
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):

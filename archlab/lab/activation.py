@@ -17,7 +17,7 @@ from archlab.errors import RequestError
 from archlab.frozen import Frozen
 from archlab.lab.catalog import Activation
 from archlab.lab.setup import Setup
-from archlab.lab.words import listed
+from archlab.lab.words import listed, others
 from archlab.registry import choices, module_class
 
 REACH, STEP = 6.0, 0.05
@@ -188,8 +188,8 @@ def _seen_dead(rows: Sequence[Row], asked: Activation) -> str:
     dying = [f"{row['ffn']} {row['after']:.1f} %" for row in rows if row["after"]]
     lost = [row["ffn"] for row in rows if row["after"] is None]
     told = f"dead units after {asked.steps} steps: {listed(dying) or 'none'}"
-    others = sum(row["after"] == 0 for row in rows)
-    told += f", and none with the {others} others" if dying else ""
+    spared = sum(row["after"] == 0 for row in rows)
+    told += f", and none with {others(spared)}" if dying and spared else ""
     return f"{told} ({listed(lost)} diverged)" if lost else told
 
 

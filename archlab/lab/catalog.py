@@ -65,14 +65,14 @@ class Cache(Frozen):
 class Heads(Frozen):
     """What may be set on `lab heads`."""
 
-    context: int = option(1024, "tokens that are cached before the one that is timed", ge=1)
+    context: int | None = option(None, "tokens cached before the timed one; null: 1024, or what positions reach", ge=1)
     batch: int = option(4, "sequences at once", ge=1)
 
 
 class Flash(Frozen):
     """What may be set on `lab flash`."""
 
-    lengths: tuple[int, ...] = option((256, 512, 1024, 2048), "tokens of the sequence", ge=2)
+    lengths: tuple[int, ...] | None = option(None, "tokens of the sequence; null: 256 to 2048, by doubling", ge=2)
     contexts: tuple[int, ...] = option((2048, 4096, 32768), "lengths at which the scores are counted", ge=1)
     dtype: str = option("fp16", "of the scores that are counted", valid=("bf16", "fp16", "fp32", "fp64"))
     block: int = option(32, "keys of a block, where the online softmax is watched", ge=1)

@@ -29,6 +29,8 @@ from archlab.units import dtype_bytes, show_bytes
 
 SECONDS = 0.8
 """Budget of the clock at each length."""
+LENGTHS = (256, 512, 1024, 2048)
+"""Tokens of the sequence, where no others are asked for."""
 HELD = 5
 """Matrices of scores in float32 that the explicit softmax holds at once, at most."""
 WAYS = {"explicit": "math", "fused": "sdpa"}
@@ -66,9 +68,10 @@ def run(setup: Setup) -> Document:
     device, dtype = setup.device, setup.device.native_dtype
     tried = cut(setup.spec, 1, dtype)
     decoder = build(tried.spec, device.name, dtype, setup.seed)
-    setup.spec.check_length(max(*asked.lengths, asked.keys))
+    lengths = sorted(asked.lengths or {setup.within(tokens) for tokens in LENGTHS})
+    setup.spec.check_length(max(*lengths, asked.keys))
     heard = hear(decoder, setup.ids(tried.spec, 1, 2).to(device.name))
-    rows = [_row(setup, decoder, heard, tokens) for tokens in sorted(asked.lengths)]
+    rows = [_row(setup, decoder, heard, tokens) for tokens in lengths]
     blocks = list(_blocks(setup, decoder, heard))
     return Document(
         command="lab flash",

@@ -28,6 +28,8 @@ from archlab.report.text import digits
 from archlab.units import show_bytes
 
 SECONDS = 3.0
+CACHED = 1024
+"""Tokens in the cache, where no others are asked for."""
 MULTIPLE = 8
 """What d_ff is a multiple of where parameters are made equal."""
 CONTEXTS = [2**power for power in range(8, 17)]
@@ -64,14 +66,15 @@ def run(setup: Setup) -> Document:
     """Every attention that there is, timed side by side."""
     asked: Heads = setup.settings
     dtype = setup.device.native_dtype
-    setup.spec.check_length(asked.context + 1)
+    cached = _cached(setup)
+    setup.spec.check_length(cached + 1)
     problems: list[str] = []
     found = list(_candidates(setup, problems))
     tried = cut(setup.spec, dtype=dtype, at_once=len(found))
     _check_room(setup, tried, found, dtype)
     clock = _race(setup, tried, found, dtype)
     rows = [_row(setup, each, clock, dtype) for each in found]
-    about = f"{asked.context:,} tokens cached, batch {asked.batch:,}, {dtype}, in turn"
+    about = f"{cached:,} tokens cached, batch {asked.batch:,}, {dtype}, in turn"
     return Document(
         command="lab heads",
         model=setup.spec.name,
@@ -79,13 +82,19 @@ def run(setup: Setup) -> Document:
         tables=[Table("heads", "Attentions", COLUMNS, rows, about)],
         assumptions={
             "timed": tried.what,
-            "cache": "filled with random numbers",
+            "cache": f"{cached:,} tokens, random numbers",
             "device": setup.device.describe()["device_name"],
             "seed": setup.seed,
         },
         charts=[_chart(found, dtype)],
         notes=problems,
     )
+
+
+def _cached(setup: Setup) -> int:
+    """Tokens that are cached before the one that is timed."""
+    asked: Heads = setup.settings
+    return asked.context or setup.within(CACHED + 1) - 1
 
 
 def _candidates(setup: Setup, problems: list[str]) -> Iterator[Candidate]:
@@ -108,7 +117,7 @@ def _check_room(setup: Setup, tried: Tried, found: Sequence[Candidate], dtype: s
     """Raise RequestError where the caches of all candidates do not fit, with what they take and what there is."""
     asked: Heads = setup.settings
     needed = sum(
-        kv_cache(tried.also(each.spec), asked.batch, asked.context + 1, dtype).allocated or 0 for each in found
+        kv_cache(tried.also(each.spec), asked.batch, _cached(setup) + 1, dtype).allocated or 0 for each in found
     )
     room = setup.device.available() // 2
     if needed > room:
@@ -129,7 +138,8 @@ def _decode(setup: Setup, decoder: Decoder) -> Call:
     """A step of one token a sequence, each time after the same number of cached ones."""
     asked: Heads = setup.settings
     device, dtype = decoder.embedding.weight.device, decoder.embedding.weight.dtype
-    cache = KVCache(decoder.spec, asked.batch, asked.context + 1, dtype, device)
+    cached = _cached(setup)
+    cache = KVCache(decoder.spec, asked.batch, cached + 1, dtype, device)
     random = torch.Generator(device).manual_seed(setup.seed)
     for layer in cache.layers:
         for tensor in layer.values():
@@ -138,7 +148,7 @@ def _decode(setup: Setup, decoder: Decoder) -> Call:
 
     def step() -> Tensor:
         cache.reset()
-        cache.advance(asked.context)
+        cache.advance(cached)
         return decoder(ids, cache, last_only=True)
 
     return step
@@ -151,7 +161,7 @@ def _row(setup: Setup, each: Candidate, clock: Race, dtype: str) -> Row:
     row |= {"kv_heads": getattr(layer.attention, "n_kv_heads", None), "d_ff": getattr(layer.ffn, "d_ff", None)}
     row["params"] = parameters(each.spec).total
     row["kv_bytes"] = kv_cache(each.spec, 1, 1, dtype).bytes_per_token
-    row["flops"] = flops(each.spec, 1, setup.settings.context, 1).decode
+    row["flops"] = flops(each.spec, 1, _cached(setup), 1).decode
     return {**row, "step": 1e3 * step.median, "p10": 1e3 * step.low, "p90": 1e3 * step.high}
 
 

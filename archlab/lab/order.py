@@ -19,7 +19,7 @@ from archlab.errors import RequestError
 from archlab.lab.catalog import Order
 from archlab.lab.setup import Setup, Tried, cut, variant
 from archlab.lab.streams import rms, streams
-from archlab.lab.words import listed
+from archlab.lab.words import listed, others
 from archlab.registry import choices
 
 SAME = 1e-9
@@ -117,5 +117,5 @@ def _told(mask: str, rows: Sequence[Row]) -> str:
     which = "without a mask" if mask == "none" else "with the model's mask"
     if not free:
         return f"{which} order shows with each of the {bound} position choices"
-    others = f"; with the {bound} others order shows" if bound else ""
-    return f"{which} the output is only permuted with position {listed(free)}{others}"
+    rest = f"; with {others(bound)} order shows" if bound else ""
+    return f"{which} the output is only permuted with position {listed(free)}{rest}"

@@ -51,6 +51,10 @@ class Setup(Frozen):
         """Where things are timed."""
         return pick(self.request.run.device)
 
+    def within(self, most: int) -> int:
+        """So many tokens, or as many as positions reach."""
+        return min(most, self.spec.max_length or most)
+
     def swapped(self, sizes: Mapping[str, Any] | None = None, **blocks: str | Mapping[str, Any]) -> DecoderSpec:
         """The model with other choices on some axes, by name or with options. Raises ConfigError where it cannot be.
 

@@ -125,7 +125,7 @@ def _seen(rows: Sequence[Row], widths: Sequence[int]) -> str:
         own = [row for row in rows if row["d_ff"] == width]
         more = 100 * (own[0]["flops"] / base["flops"] - 1)
         times = ", ".join(_time(row) for row in own)
-        told.append(f"{width:,} has {more:+.1f} % FLOPs and parameters of {widths[0]:,}, and takes {times}")
+        told.append(f"{width:,} has {more:+.2f} % FLOPs and parameters of {widths[0]:,}, and takes {times}")
     return "; ".join(told)
 
 

@@ -95,10 +95,14 @@ def _padding(whole_model: Mapping[str, Any]) -> str:
 
 
 def telling_options(axis: str, described: Mapping[str, Any]) -> dict[str, Any]:
-    """A choice's options worth a reader's time: the telling ones first, then what is not at its default."""
+    """A choice's options worth a reader's time: the telling ones first, then what is not at its default.
+
+    Of a choice of others all of them: nobody knows its defaults by heart.
+    """
     known: Mapping[str, Option] = {}
     with contextlib.suppress(ConfigError):  # a third party's choice, not installed here
-        known = choice(axis, described["choice"]).options
+        made = choice(axis, described["choice"])
+        known = {} if made.origin else made.options
     told = {**described, **{name: text for name, text in NULLS.items() if described.get(name, ...) is None}}
     options = {name: _telling_part(known, name, value) for name, value in told.items() if value is not None}
     options.pop("choice", None)

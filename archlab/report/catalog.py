@@ -98,7 +98,7 @@ def _show_options(known: Mapping[str, Choice], console: Console) -> None:
     grid = Grid([Column("option"), Column("default"), Column("meaning; valid values")])
     for opt, names in owners.items():
         of = f"; of {', '.join(names)}" if len(names) < having else ""
-        grid.add(opt.name, _default(opt), Cell(f"{clean(opt.help)};", unit=f"{_values(opt)}{of}"))
+        grid.add(opt.name, _default(opt), Cell(f"{clean(opt.help)};" if opt.help else "", unit=f"{_values(opt)}{of}"))
     if grid.rows:
         console.print()
     show(grid, console)

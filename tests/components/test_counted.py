@@ -383,3 +383,25 @@ def test_an_attention_that_forgets_says_so() -> None:
     bring("attention", Forgets)
     spec = spec_of(attention={"choice": "twin", "n_heads": 4}, position={"choice": "none"})
     assert "attention: twin keeps nothing of earlier tokens between decode steps" in spec.remarks
+
+
+class Running(nn.Module):
+    """A linear attention that works out its state apart from its output, so that training lets go of the state."""
+
+    def __init__(self, d_model: int, n_heads: int) -> None:
+        super().__init__()
+        self.width = d_model // n_heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
+
+    def forward(self, x: Tensor, step: archlab.Step) -> Tensor:
+        q, k, v = (layer(x).unflatten(-1, (-1, self.width)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        q, k = step.turned(q).sigmoid(), step.turned(k).sigmoid()
+        earlier = step.recall("sum", k.new_zeros(*k.shape[:2], self.width, self.width))
+        y = (q @ k.mT).tril() @ v + q @ earlier
+        step.carry(sum=earlier + k.mT @ v)
+        return self.o(y.transpose(1, 2).flatten(2))
+
+
+def test_what_only_a_decode_step_reads_is_not_kept_for_training() -> None:
+    bring("attention", Running, "running")
+    assert [check for check in contract("attention", "running") if not check["ok"]] == []

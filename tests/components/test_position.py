@@ -297,6 +297,11 @@ def test_embeddings_keep_the_dtype_of_the_model() -> None:
     assert make_position(position("sinusoidal"), 8, 64).bfloat16().embed(x, Span(0, 4)).dtype == torch.bfloat16
 
 
+def test_what_turns_needs_something_to_turn() -> None:
+    with pytest.raises(ConfigError, match="yarn turns queries and keys, and this attention has none to turn"):
+        position("yarn", factor=4.0, original_context=64).check_head(0)
+
+
 @pytest.mark.parametrize(("fraction", "head_dim"), [(1.0, 7), (0.5, 6), (0.1, 8)])
 def test_an_odd_rotary_size_is_refused(fraction: float, head_dim: int) -> None:
     with pytest.raises(ConfigError, match="even number"):

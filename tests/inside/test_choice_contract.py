@@ -191,3 +191,13 @@ def test_a_module_that_cannot_be_tried_at_all() -> None:
     bring("norm", Wide)
     with pytest.raises(ConfigError, match=r"mine: its forward gives \[2, 8, 24\], not \[2, 8, 12\]"):
         list(contract("norm", "mine"))
+
+
+def test_what_is_wrong_with_another_choice_of_others_is_not_told_of_this_one() -> None:
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise KeyError("of no business here")
+
+    bring("norm", Weighted, spec=Says)
+    archlab.component("ffn", "broken", summary="for a test")(Broken)
+    assert broken("norm") == {}

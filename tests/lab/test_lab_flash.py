@@ -79,3 +79,8 @@ def test_a_matrix_beyond_memory_is_refused_with_both_sizes(capsys: pytest.Captur
     said = capsys.readouterr().err
     assert "the explicit softmax of 1,000,000 tokens takes about 145.52 TiB" in said
     assert "lengths= takes shorter ones" in said
+
+
+def test_as_many_tokens_as_positions_reach(lab: Lab) -> None:
+    made = lab("flash", *SMALL, "model.context=300", "model/position=learned", "keys=64")
+    assert [row["tokens"] for row in rows(made, "flash")] == [256, 300]

@@ -55,3 +55,9 @@ def test_caches_beyond_memory_are_refused_with_both_sizes(capsys: pytest.Capture
     said = capsys.readouterr().err
     assert "the caches of 8 models take" in said
     assert "may be taken" in said
+
+
+def test_as_many_tokens_as_positions_reach(lab: Lab) -> None:
+    """gpt2's default of 1,024 after the cached ones would be one too many; 32 learned positions leave 31."""
+    made = lab("heads", *SMALL, "model.context=32", "model/position=learned", "batch=1")
+    assert made["assumptions"]["cache"] == "31 tokens, random numbers"

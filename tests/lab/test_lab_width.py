@@ -19,7 +19,7 @@ def test_2413_against_2432(lab: Lab) -> None:
     assert [row["params"] for row in found[:2]] == [3 * 768 * 2413, 5_603_328]
     assert [row["flops"] for row in found[:4]] == [2 * n * 3 * 768 * f for n in (1, 4) for f in (2413, 2432)]
     assert [row["even"] for row in found[:2]] == [1, 128]
-    assert made["verdict"].startswith("2,432 has +0.8 % FLOPs and parameters of 2,413, and takes ")
+    assert made["verdict"].startswith("2,432 has +0.79 % FLOPs and parameters of 2,413, and takes ")
     assert all(row["time"] > 0 and row["p10"] <= row["time"] <= row["p90"] for row in found)
 
 

@@ -18,7 +18,7 @@ from worked import evaluate
 
 import archlab
 from archlab import presets, registry
-from archlab.components.ffn.spec import FeedForward
+from archlab.components.ffn.spec import FFN, FeedForward
 from archlab.components.norm.spec import RMSNorm
 from archlab.compose import preset_users
 from archlab.document import Document
@@ -328,12 +328,34 @@ class Shouting(RMSNorm):
     """RMSNorm, but louder."""
 
 
+class Narrow(FFN):
+    """An FFN whose width no rule gives."""
+
+    def params(self) -> dict[str, int]:
+        return {"weight": self.d_model}
+
+    def detail(self) -> dict[str, int]:
+        return {"dense": self.d_model}
+
+    def flops(self, tokens: int) -> int:
+        return 2 * tokens * self.d_model
+
+
 @pytest.fixture
 def others() -> Iterator[None]:
     register("norm", "shouting", Shouting, summary="louder", formula="w")
     register("ffn", "softsign", FeedForward, summary="x / (1 + |x|)", formula="2 d f", fixed={"activation": "softsign"})
     yield
     del registry._choices["norm"]["shouting"], registry._choices["ffn"]["softsign"]
+
+
+def test_an_ffn_without_a_rule_shows_no_widths_by_rule(others: None) -> None:
+    register("ffn", "narrow", Narrow, summary="one width", formula="d")
+    try:
+        assert "widths" not in {table.name for table in ask("narrow").tables}
+    finally:
+        del registry._choices["ffn"]["narrow"]
+    assert "widths" in {table.name for table in ask("softsign").tables}
 
 
 def test_a_choice_of_somebody_else_is_explained_by_its_class_and_costed(others: None) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from rich.console import Console
+from torch import nn
 
+import archlab
 from archlab.compose import preset, summary
 from archlab.errors import ConfigError
 from archlab.record import Record
@@ -41,6 +44,16 @@ def test_an_axis_shows_all_about_each_choice(paper: Paper, axis: str) -> None:
 
 def test_who_uses_a_choice_and_what_it_fixes(paper: Paper) -> None:
     assert "fixes n_kv_heads 1; used by tiny, odd[bold]name" in components("attention", paper())
+
+
+def test_an_option_of_which_nothing_is_said(paper: Paper, own_choices: None) -> None:
+    class Theirs(nn.Module):
+        def __init__(self, features: int, *, side: Literal["in", "out"] = "in") -> None:
+            super().__init__()
+
+    archlab.component("norm", "theirs", summary="for a test")(Theirs)
+    (line,) = [line for line in components("norm", paper(120)).splitlines() if line.strip().startswith("side")]
+    assert " ".join(line.split()) == "side in in, out; of theirs"
 
 
 def test_without_an_axis_all_are_listed(paper: Paper) -> None:

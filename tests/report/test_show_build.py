@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from torch import nn
 
+import archlab
 from archlab.record import Figure, Record
 from archlab.report.build import show_build, telling_options
 
@@ -199,3 +201,13 @@ def test_telling_options_come_first_and_defaults_are_left_out() -> None:
 
 def test_options_of_a_choice_that_is_not_installed_are_all_shown() -> None:
     assert telling_options("norm", {"choice": "theirs", "power": 3}) == {"power": 3}
+
+
+def test_of_a_choice_of_others_all_options_are_shown(own_choices: None) -> None:
+    class Theirs(nn.Module):
+        def __init__(self, features: int, *, alpha: float = 0.5, shifted: bool = False) -> None:
+            super().__init__()
+
+    archlab.component("norm", "theirs", summary="for a test")(Theirs)
+    described = {"choice": "theirs", "alpha": 0.5, "shifted": False}
+    assert telling_options("norm", described) == {"alpha": 0.5, "shifted": False}

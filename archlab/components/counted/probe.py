@@ -6,6 +6,7 @@ of the CPU as real ones do; a log is replayed on a tape (`archlab.components.tap
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
@@ -166,6 +167,13 @@ class Log(NamedTuple):
     output: int
 
 
+class Saved:
+    """A tensor that autograd keeps, as long as it does."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
 class Ledger(TorchDispatchMode):
     """Notes storages as they are made and as autograd keeps them; those from before are none of its business."""
 
@@ -173,7 +181,8 @@ class Ledger(TorchDispatchMode):
         super().__init__()
         self.events: list[tuple[Any, ...]] = []
         self._numbers: dict[int, int] = {}
-        self._held: list[Tensor] = []  # so that no number comes twice
+        self._held: list[torch.UntypedStorage] = []  # so that no number comes twice; a tensor would hold its graph
+        self._kept: dict[int, weakref.ref[Saved]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
@@ -187,16 +196,23 @@ class Ledger(TorchDispatchMode):
 
     def number(self, tensor: Tensor, anew: bool = False) -> int | None:
         """The number of a tensor's storage, None for one from before; anew: it gets one."""
-        storage = tensor.untyped_storage()._cdata
-        if anew and storage not in self._numbers:
-            self._held.append(tensor)
-            self._numbers[storage] = len(self._numbers)
-        return self._numbers.get(storage)
+        storage = tensor.untyped_storage()
+        if anew and storage._cdata not in self._numbers:
+            self._held.append(storage)
+            self._numbers[storage._cdata] = len(self._numbers)
+        return self._numbers.get(storage._cdata)
 
-    def keep(self, tensor: Tensor) -> Tensor:
+    def keep(self, tensor: Tensor) -> Saved:
+        saved = Saved(tensor)
         if (number := self.number(tensor)) is not None:
+            self._kept[len(self.events)] = weakref.ref(saved)
             self.events.append(("keep", number))
-        return tensor
+        return saved
+
+    def lasting(self) -> tuple[tuple[Any, ...], ...]:
+        """The events, without what was kept for results that nothing reads any more."""
+        gone = {place for place, saved in self._kept.items() if saved() is None}
+        return tuple(event for place, event in enumerate(self.events) if place not in gone)
 
 
 def logged(
@@ -217,10 +233,10 @@ def logged(
         held = {name: _like(tensor, dtype) for name, tensor in tensors.items()}
         x = torch.empty(tuple(shape), dtype=dtype, requires_grad=True)
         ledger.number(x, anew=True)
-        with ledger, torch.autograd.graph.saved_tensors_hooks(ledger.keep, lambda tensor: tensor):
+        with ledger, torch.autograd.graph.saved_tensors_hooks(ledger.keep, lambda saved: saved.tensor):
             y = torch.func.functional_call(module, held, (x, *beside))
     output = ledger.number(y)
-    return Log(tuple(ledger.events), 0 if output is None else output)
+    return Log(ledger.lasting(), 0 if output is None else output)
 
 
 class Stub(nn.Module):

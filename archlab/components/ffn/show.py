@@ -107,8 +107,11 @@ def middle(ffn: FeedForward) -> Callable[[float, float], float] | None:
 
 
 def widths(here: Here) -> Iterable[Part]:
-    """d_ff by each rule, and what a plain and a gated FFN of that width take."""
-    d, multiple = here.d_model, getattr(here.axes["ffn"], "multiple", 64)
+    """d_ff by each rule, and what a plain and a gated FFN of that width take; nothing of one that has no rule."""
+    ffn = here.axes["ffn"]
+    if not isinstance(ffn, FeedForward | MixtureOfExperts):
+        return
+    d, multiple = here.d_model, getattr(ffn, "multiple", 64)
     said = {"4x": "4 d_model", "8/3": f"8/3 d_model, up to {multiple}", "pi": f"pi d_model, up to {multiple}"}
     columns = [Column("rule"), Column("as"), Column("d_ff", "features", "exact")]
     columns += [Column(kind, "parameters", "exact", f"{n} d_model d_ff") for kind, n in (("plain", 2), ("gated", 3))]

@@ -182,6 +182,9 @@ class Rope(Position):
         return int(head_dim * self.fraction)
 
     def check_head(self, head_dim: int) -> None:
+        if not head_dim:
+            problem = f"{self.choice} turns queries and keys, and this attention has none to turn; none goes with it"
+            raise ConfigError("choice", problem, value=self.choice)
         rotated = self.rotary_dim(head_dim)
         if rotated < 2 or rotated % 2:
             problem = (
