@@ -14,10 +14,12 @@ from archlab.components.position.module import NoPosition
 from archlab.components.span import Span, TensorSpan
 from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
+from archlab.decoder.spec import DecoderSpec
 from archlab.document import Chart, Column, Document, Row, Table
 from archlab.errors import RequestError
+from archlab.frozen import replace
 from archlab.lab.catalog import Order
-from archlab.lab.setup import Setup, Tried, cut, variant
+from archlab.lab.setup import Setup, Tried, cut, each_layer, variant
 from archlab.lab.streams import rms, streams
 from archlab.lab.words import listed, others
 from archlab.registry import choices
@@ -64,7 +66,7 @@ def _shuffled(
 ) -> Iterator[tuple[Row, list[float]]]:
     """One position choice with each mask, and the gap of each token; problems: why it cannot be had."""
     try:
-        spec = tried.also(setup.swapped(position=name))
+        spec = tried.also(_placed(setup, name))
         ids = setup.ids(spec, 1, setup.settings.tokens)
         made = variant(decoder, spec, setup.seed).eval()
     except RequestError as error:
@@ -76,6 +78,14 @@ def _shuffled(
             gaps = _gaps(made, ids, order)
         told = "yes" if max(gaps) <= SAME else "no"
         yield {"position": name, "mask": mask, "gap": max(gaps), "only_permuted": told}, gaps
+
+
+def _placed(setup: Setup, name: str) -> DecoderSpec:
+    """The model with a position choice in every layer, those too that name one; with its own choice as it is."""
+    spec = setup.swapped(position=name)
+    if name == setup.spec.position.choice:
+        return spec
+    return each_layer(spec, lambda layer: replace(layer, position=spec.position))
 
 
 @torch.no_grad()

@@ -41,3 +41,11 @@ def test_positions_that_do_not_reach_are_a_note(lab: Lab) -> None:
 @pytest.mark.parametrize("attention", ["mha", "mqa", "mla"])
 def test_other_attentions(lab: Lab, attention: str) -> None:
     assert permuted(lab("order", *SMALL, f"model/attention={attention}"), "none") == ["none"]
+
+
+def test_a_choice_is_made_in_layers_that_name_another_too(lab: Lab) -> None:
+    """As in Gemma 3, whose windows have a rotation of their own: without positions there has to be none at all."""
+    made = lab("order", *SMALL, "model.layers=[{position: {choice: rope, base: 100}}, {}]")
+    assert made["verdict"].startswith("without a mask the output is only permuted with position none; ")
+    gaps = {row["position"]: row["gap"] for row in rows(made, "order") if row["mask"] == "none"}
+    assert gaps["none"] < 1e-12 < gaps["rope"]
