@@ -207,7 +207,7 @@ def _stray(word: str, experiment: Experiment) -> RequestError:
 
 def _value(opt: Option, text: str) -> Any:
     """What a word says, as the option has it: a list where it takes one, `8k` where it takes whole numbers."""
-    if text in ("null", ""):
+    if text in ("null", "") and type(None) in opt.types:
         return None
     if tuple in opt.types:
         return [_item(opt, opt.item, item.strip()) for item in text.strip("[]()").split(",")]

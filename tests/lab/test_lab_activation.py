@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from asked import SMALL, Lab, rows
 
+from archlab.lab.words import others
 from archlab.registry import choices
 
 
@@ -71,3 +72,7 @@ def test_a_small_rate_kills_no_more_and_one_too_large_diverges(lab: Lab) -> None
     still = rows(lab("activation", *SMALL, "steps=0"), "dead")
     assert all(row["before"] == row["after"] and row["loss"] is None for row in still)
     assert "diverged)" in lab("activation", *SMALL, "rate=1e6")["verdict"]
+
+
+def test_one_that_is_left_is_no_others() -> None:
+    assert [others(count) for count in (1, 2)] == ["the other one", "the 2 others"]

@@ -62,6 +62,7 @@ def test_words_are_settings_the_model_and_its_overrides() -> None:
         (("residual", "minimind"), "'minimind' is no setting; did you mean model=minimind?"),
         (("residual", "scale=1"), "scale: no such setting; did you mean scales?; valid: layers, model, scales, seed"),
         (("residual", "scales=a"), "scales: 'a' is not a finite number"),
+        (("residual", "scales="), "scales: '' is not a finite number"),
         (("residual", "scales=1,-1"), "scales: -1.0 must be >= 0"),
         (("residual", "layers=0"), "layers: 0 must be >= 1"),
         (("residual", "device=cpu"), "device: no such setting"),
