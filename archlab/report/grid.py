@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.style import Style
 
 GAP = 2
+NARROWEST = 8
+"""Columns of a text that nothing else can make room for."""
 LEAST_TEXT = 16
 """Columns below which text is not folded: narrower, it is a heap of syllables."""
 LEAST_NOTE = 34
@@ -161,7 +163,18 @@ def _widths(grid: Grid, width: int) -> list[int]:
         given = min(lacking, spare // (len(wanting) - place))
         widths[index] += given
         spare -= given
-    return widths
+    return _narrowed(grid, widths, width)
+
+
+def _narrowed(grid: Grid, widths: list[int], width: int) -> list[int]:
+    """The widths, with less for the widest texts where all together do not stand."""
+    narrowed, texts = list(widths), [index for index, column in enumerate(grid.columns) if not column.number]
+    for _ in range(sum(widths) + GAP * (len(widths) - 1) - width):
+        widest = max(texts, key=narrowed.__getitem__, default=None)
+        if widest is None or narrowed[widest] <= NARROWEST:
+            break
+        narrowed[widest] -= 1
+    return narrowed
 
 
 def _row(grid: Grid, cells: Sequence[Cell], widths: Sequence[int]) -> Iterator[list[Piece]]:

@@ -64,3 +64,13 @@ def test_a_column_that_needs_little_more_is_not_folded_for_the_sake_of_a_long_on
     lines = shown(grid, 60).splitlines()
     assert sum("seventeen letters" in line for line in lines) == 1
     assert "word word word word" in lines[2]
+
+
+def test_texts_beside_a_number_are_folded_until_they_stand() -> None:
+    """Four texts and a number at 60 columns: with 16 for each text they would take 86."""
+    text, out = "[B, n, h, head_dim]", io.StringIO()
+    grid = Grid([*(Column(f"text {n}") for n in range(4)), Column("count", number=True)], 4)
+    grid.add(text, text, text, text, "1,234,567,890")
+    show(grid, Console(file=out, width=60))
+    assert max(map(cell_len, out.getvalue().splitlines())) <= 60
+    assert "1,234,567,890" in out.getvalue()
