@@ -171,6 +171,7 @@ def _alive(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.slow
 def test_no_phase_imports_a_compiler() -> None:
     """torch's optimizers and its newer profiler do, unasked: 1 to 2 s each."""
     timed = """

@@ -141,7 +141,7 @@ def norm(x: Tensor) -> Tensor:
     return x / x.square().mean(-1, keepdim=True).sqrt()
 
 
-def attention(x: Tensor, step: object = None) -> Tensor:
+def attention(x: Tensor) -> Tensor:
     return torch.sin(3 * x) + x.flip(-1)
 
 
@@ -178,7 +178,11 @@ def test_a_layout_is_that_of_the_module(name: str, options: dict[str, object]) -
     r, b = 0.5, -0.3
     block = swapped("block", name, residual_scale=r, branch_scale=b, **options).block
     module = SimpleNamespace(
-        residual_scale=r, branch_scale=b, attention=attention, ffn=ffn, shared=options.get("n_norms", 1) == 1
+        residual_scale=r,
+        branch_scale=b,
+        attend=lambda x, step: attention(x),
+        feed=lambda x, step: ffn(x),
+        shared=options.get("n_norms", 1) == 1,
     )
     module.add = lambda x, branch: blocks.Block.add(module, x, branch)
     for norm_name in block.norm_names:
