@@ -114,7 +114,9 @@ def test_the_yaml_composes_back_to_the_identical_spec(name, hub):
     assert archlab.load(file) == spec
     assert max(len(line) for line in file.read_text().splitlines() if "_factor: [" not in line) <= 120
     body = yaml.safe_load(file.read_text())
-    for entry in body.pop("defaults")[:-1]:
+    first, *entries = body.pop("defaults")
+    assert first == "_self_"
+    for entry in entries:
         (axis, choice), *_ = entry.items()
         body[axis] = {"choice": choice, **body.get(axis, {})}
     assert resolve(body).spec == spec  # by YAML 1.1 too, whose floats need a point

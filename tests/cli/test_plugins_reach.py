@@ -1,5 +1,6 @@
 """Plugins in real processes: the child that times, sweeps and their going on, a run repeated, and what stays quick."""
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def test_a_sweep_goes_on_with_the_same_code_or_not_at_all(beside):
 
     asked = beside("build", "--from", "sweep/1", "--json")
     assert asked.code == 2
-    assert f"--plugin {beside.folder / 'dyt.py'}" in asked.json["error"]["message"]
+    assert f"--plugin {shlex.quote(str(beside.folder / 'dyt.py'))}" in asked.json["error"]["message"]
     repeated = beside("build", "--from", "sweep/1", "--plugin", "dyt.py", "--json")
     assert repeated.code == 0, repeated.err
     assert repeated.json["figures"]["params"]["value"] == second

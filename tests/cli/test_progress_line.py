@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-SWEEP = ("build", "-m", "model.n_layers=range(1,60)", "model.attention.n_kv_heads=1,3", "bench=none")
+SWEEP = ("build", "-m", "model.n_layers=range(1,150)", "model.attention.n_kv_heads=1,3", "bench=none")
 
 
 def on_a_terminal(folder, *arguments):
@@ -41,17 +41,17 @@ def on_a_terminal(folder, *arguments):
 
 def test_on_a_terminal_one_line_is_kept_up_to_date(shell):
     shown = on_a_terminal(shell.folder, *SWEEP)
-    counts = [int(text) for text in re.findall(r"(\d+) of 118 points", shown)]
+    counts = [int(text) for text in re.findall(r"(\d+) of 298 points", shown)]
     assert counts == sorted(counts)
     assert len(counts) >= 2
-    assert re.search(r"\d+ of 118 points, \d+ not ok, \d+ a second, \d+ s left", shown)
+    assert re.search(r"\d+ of 298 points, \d+ not ok, \d+ a second, \d+ s left", shown)
     assert "\x1b[2K" in shown  # the line is wiped and written again
-    assert "[INFO] 118 of 118" not in shown
+    assert "[INFO] 298 of 298" not in shown
 
 
 def test_in_a_pipe_lines_are_plain_and_the_last_says_all(shell):
     answer = shell(*SWEEP)
-    assert re.fullmatch(r"\[INFO\] 118 of 118 points, 59 not ok, \d+ a second", answer.err.splitlines()[-1])
+    assert re.fullmatch(r"\[INFO\] 298 of 298 points, 149 not ok, \d+ a second", answer.err.splitlines()[-1])
     assert "\x1b" not in answer.err
 
 

@@ -38,7 +38,7 @@ def test_four_times_the_width_takes_longer_and_the_sentence_says_so(lab: Lab) ->
     made = lab("width", "widths=1024,4096", "tokens=64", "seconds=1")
     for row in rows(made, "width")[1::2]:
         assert row["times"] - 1 > row["interval"] / 100 * row["times"]
-    assert "+300.0 %" in made["verdict"]
+    assert "+300.00 %" in made["verdict"]
     assert made["verdict"].count(" x to ") == 3
 
 
