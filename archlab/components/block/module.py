@@ -59,7 +59,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         """x [B, n, d_model] -> [B, n, d_model]."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no forward(x, step)")
 
 
 @implements(specs.PreNorm)
