@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Of torch, here and in the processes that tests start: models this small lose time to a second thread, and threads
 that wait for each other stand still while tests beside them have the cores."""
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A job in a shell's background ignores Ctrl-C and hands that on to what it starts, where tests send one."""
 
 settings.register_profile("archlab", deadline=None, print_blob=True)
 settings.load_profile("archlab")
