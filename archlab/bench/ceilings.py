@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
-from archlab.bench.clock import quantile
+from archlab.bench.clock import Call, quantile
 from archlab.bench.device import Device
+from archlab.components.product import blocks, has_onednn, onednn
 from archlab.decoder.dtype import torch_dtype
 from archlab.record import Figure
 from archlab.units import show_bytes
@@ -31,6 +32,9 @@ NEAR = 0.1
 
 SIZES, EMULATED = (1024, 2048, 4096, 8192), (256,)
 """Of square products; small ones wait for threads more than they multiply. What is emulated takes its time at any."""
+
+ROW = 1024
+"""Features of the rows of a matrix that is read."""
 
 LONG_PRODUCT = 5e-3
 """Seconds of a product beyond which none larger is tried."""
@@ -76,20 +80,22 @@ class Ceilings:
         for size in SIZES if self.device.supports(dtype) else EMULATED:
             a, b, c = (self._random(size, dtype) for _ in range(3))
             flops = 2 * size**3
-            product = functools.partial(torch.mm, a, b, out=c)
-            figure = self._best(product, flops, "FLOP/s", f"{size} x {size} {dtype} product")
+            calls = {"torch.mm": functools.partial(torch.mm, a, b, out=c)}
+            if self._on_cpu and has_onednn(a.dtype):
+                calls["oneDNN"] = functools.partial(onednn, a, b, None)
+            figure = self._best_of(calls, flops, "FLOP/s", f"{size} x {size} {dtype} product")
             yield figure
             if flops / (figure.value or math.inf) > LONG_PRODUCT:
                 return
 
     def _read(self, size: int) -> Figure:
-        held, again = self._ones(size // 4), max(1, LEAST_MOVED // size)
-
-        def call() -> None:
-            for _ in range(again):
-                held.sum()
-
-        return self._best(call, again * size, "B/s", f"torch.sum over {show_bytes(size)} of fp32")
+        rows, width = max(1, size // 4 // ROW), min(size // 4, ROW)
+        held, again = self._ones(rows * width).view(rows, width), max(1, LEAST_MOVED // size)
+        reads: dict[str, Call] = {"torch.sum": held.sum}
+        if self._on_cpu:
+            reads["a matrix-vector product"] = functools.partial(blocks, held[:1], held, None)
+        calls = {name: functools.partial(_repeated, read, again) for name, read in reads.items()}
+        return self._best_of(calls, again * held.nbytes, "B/s", f"over {show_bytes(held.nbytes)} of fp32")
 
     def _copy(self, size: int) -> Figure:
         source, again = self._ones(size // 8), max(1, LEAST_MOVED // size)
@@ -108,14 +114,28 @@ class Ceilings:
     def _ones(self, count: int) -> Tensor:
         return torch.ones(count, device=self.device.name)
 
-    def _best(self, call: Callable[[], object], amount: int, unit: str, what: str) -> Figure:
-        """The highest of many rates, for a ceiling is what can be reached."""
+    @property
+    def _on_cpu(self) -> bool:
+        return self.device.kind == "cpu"
+
+    def _best_of(self, calls: Mapping[str, Call], amount: int, unit: str, what: str) -> Figure:
+        """The highest rate of several ways to the same, which share the time."""
+        made = (self._best(call, amount, unit, f"{name}, {what}", 1 / len(calls)) for name, call in calls.items())
+        return max(made, key=lambda figure: figure.value or 0)
+
+    def _best(self, call: Call, amount: int, unit: str, what: str, share: float = 1.0) -> Figure:
+        """The highest of many rates, for a ceiling is what can be reached. share: of the time of one ceiling."""
         self.device.time(call)
         rates: list[float] = []
         spent = 0.0
-        while len(rates) < LEAST_RUNS or (spent < self.seconds and len(rates) < MOST_RUNS):
+        while len(rates) < LEAST_RUNS or (spent < self.seconds * share and len(rates) < MOST_RUNS):
             took = self.device.time(call)
             spent += took
             rates.append(amount / took)
         how = f"best of {len(rates)} runs on {self.device.name}: {what}"
         return Figure(max(rates), unit, "measured", how, quantile(rates, 0.1), max(rates), len(rates))
+
+
+def _repeated(call: Call, times: int) -> None:
+    for _ in range(times):
+        call()

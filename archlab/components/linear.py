@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from archlab.components.thin import ThinProduct
+from archlab.components.product import Product
 
 
-class Linear(nn.Linear, ThinProduct):
-    """nn.Linear; on the meta device its weights are not drawn, and a few rows go the way that `tune` found."""
-
-    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
-        super().__init__(inputs, outputs, bias=bias)
-        self.quickest = {}
+class Linear(nn.Linear, Product):
+    """nn.Linear; on the meta device its weights are not drawn, and without gradients it goes the way that `tune` found."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:

@@ -19,7 +19,7 @@ from archlab.components.tape import RECOMPUTE
 from archlab.decoder.cache import KVCache
 from archlab.decoder.generate import Generative
 from archlab.decoder.spec import DecoderSpec, LayerSpec
-from archlab.decoder.tune import tune
+from archlab.decoder.tune import tune, unpack
 from archlab.errors import ConfigError, RequestError
 from archlab.registry import module_class
 
@@ -81,9 +81,19 @@ class Decoder(Generative):
         y: Tensor = self.head(self.output_dropout(x), self.embedding.weight)
         return y[:, 0] if one_row else y
 
-    def tune(self, rows: int) -> dict[str, str]:
-        """Find the quickest product of `rows` rows, as a decode step of so many sequences has them; see `tune`."""
-        return tune(self, self.embedding.weight, rows)
+    def tune(self, *rows: int, pack: bool = False) -> dict[str, str]:
+        """Find the quickest products on this CPU, for each number of rows that a pass has: batch x tokens.
+
+        A decode step has a row a sequence. pack: weights may lie as oneDNN reads them, which nothing but inference can
+        use until `unpack`. Returns what was found; nothing on another device, nor where the decoder is compiled.
+        """
+        if self._compiled_call_impl is not None:
+            return {}
+        return tune(self, self.embedding.weight, rows, pack)
+
+    def unpack(self) -> None:
+        """Have all weights as they were before `tune`, to the bit."""
+        unpack(self)
 
     def _span(self, ids: Tensor, cache: KVCache | None) -> Span | TensorSpan:
         if ids.dim() != 2 or 0 in ids.shape:

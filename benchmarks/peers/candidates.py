@@ -16,6 +16,9 @@ from torch import Tensor, nn
 class Candidate:
     module: nn.Module
 
+    def ready(self, *rows: int) -> None:
+        """Be ready for passes without gradients of so many rows, batch x tokens each; not timed, nor is a compiler."""
+
     def fresh(self, batch: int, length: int) -> None:
         raise NotImplementedError
 
@@ -35,13 +38,16 @@ class Archlab(Candidate):
 
         spec = archlab.load(shape.preset, *shape.overrides)
         self.module, self.dtype = archlab.build(spec, dtype=str(dtype).removeprefix("torch.")), dtype
-        self.tuned: dict[int, dict[str, str]] = {}
+        self.rows: tuple[int, ...] = ()
+
+    def ready(self, *rows: int) -> None:
+        if rows != self.rows:
+            self.rows = rows
+            self.module.tune(*rows, pack=self.dtype.itemsize == 2)
 
     def fresh(self, batch: int, length: int) -> None:
         from archlab.decoder.cache import KVCache
 
-        if batch not in self.tuned:
-            self.tuned[batch] = self.module.tune(batch)
         self.cache = KVCache(self.module.spec, batch, length, self.dtype)
 
     def rewind(self, length: int) -> None:
@@ -52,6 +58,9 @@ class Archlab(Candidate):
         return self.module(ids, self.cache, last_only=last_only)
 
     def plain(self, ids: Tensor) -> Tensor:
+        if self.rows:
+            self.rows = ()
+            self.module.unpack()
         return self.module(ids)
 
 

@@ -27,6 +27,7 @@ def ids(shape: Shape, batch: int, length: int) -> Tensor:
 def prefill(candidate: Candidate, shape: Shape, last_only: bool) -> tuple[int, Callable[[], Any]]:
     """One prompt into an empty cache, logits of all positions or of the last."""
     prompt = ids(shape, 1, PROMPT)
+    candidate.ready(PROMPT, 1)
 
     def call() -> None:
         candidate.fresh(1, PROMPT)
@@ -37,6 +38,7 @@ def prefill(candidate: Candidate, shape: Shape, last_only: bool) -> tuple[int, C
 
 def decode(candidate: Candidate, shape: Shape, batch: int) -> tuple[int, Callable[[], Any]]:
     """The likeliest token, one by one, after a prompt that is cached."""
+    candidate.ready(batch)
     candidate.fresh(batch, CONTEXT + NEW)
     first = candidate.step(ids(shape, batch, CONTEXT), True)[:, -1:].argmax(-1)
 

@@ -1,37 +1,60 @@
-"""Products of a few rows: every way gives the numbers of the explicit sum, and only what is measured changes."""
+"""Products with a weight: every way gives the numbers of the explicit sum, and only what is measured changes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
 import archlab
-from archlab.components import thin
-from archlab.components.thin import ThinProduct, ways
+from archlab.components import product as products
+from archlab.components.product import Product, Way, blocks, columns, has_onednn, onednn, ways
 from archlab.decoder import tune as tuning
 from archlab.decoder.module import Decoder
+
+SMALL = ("model.d_model=32", "model.n_layers=2", "model.vocab_size=50", "model.ffn.d_ff=48")
+NEAR = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+needs_onednn = pytest.mark.skipif(not has_onednn(torch.float32), reason="torch has no oneDNN here")
 
 
 @pytest.fixture
 def decoder() -> Decoder:
-    small = ("model.d_model=32", "model.n_layers=2", "model.vocab_size=50", "model.ffn.d_ff=48")
-    return archlab.build(archlab.load("gqa", *small, "model.attention.head_dim=8"), dtype="fp64")
+    return archlab.build(archlab.load("gqa", *SMALL, "model.attention.head_dim=8"), dtype="fp64").eval()
 
 
-@pytest.mark.parametrize("rows", [1, 2, 8])
-def test_every_way_is_the_sum_written_out(rows: int) -> None:
-    x, weight = torch.randn(rows, 7, dtype=torch.float64), torch.randn(5, 7, dtype=torch.float64)
-    wanted = (x[:, None, :] * weight[None]).sum(-1)
-    for way in ways(rows).values():
-        got = way(x, weight)
-        assert got.is_contiguous()
-        torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+@pytest.fixture
+def packable() -> Decoder:
+    return archlab.build(archlab.load("gqa", *SMALL, "model.attention.head_dim=8", "model/head=untied")).eval()
 
 
-@pytest.mark.parametrize("way", [thin.columns, thin.vector])
+def modules(decoder: Decoder) -> Iterator[Product]:
+    return (module for module in decoder.modules() if isinstance(module, Product))
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in NEAR if dtype == torch.float64 or has_onednn(dtype)])
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_layer_gives_the_same_by_any_way(way: thin.Way, bias: bool) -> None:
-    module = ThinProduct()
+@pytest.mark.parametrize("shape", [(1, 7, 5), (2, 7, 1), (8, 16, 33), (3, 1, 4)])
+def test_every_way_is_the_sum_written_out(dtype: torch.dtype, bias: bool, shape: tuple[int, int, int]) -> None:
+    rows, inputs, outputs = shape
+    x, weight = torch.randn(rows, inputs).to(dtype), torch.randn(outputs, inputs).to(dtype)
+    b = torch.randn(outputs).to(dtype) if bias else None
+    wanted = (x.double()[:, None, :] * weight.double()[None]).sum(-1) + (0 if b is None else b.double())
+    for way in ways(dtype).values():
+        got = way(x, weight, b)
+        assert got.is_contiguous()
+        assert got.dtype == dtype
+        near = NEAR[dtype] * max(1.0, float(wanted.abs().max()))
+        torch.testing.assert_close(got.double(), wanted, rtol=0, atol=near)
+
+
+@pytest.mark.parametrize("way", [columns, blocks])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_layer_gives_the_same_by_any_way(way: Way, bias: bool) -> None:
+    module = Product()
     weight = torch.randn(5, 7, dtype=torch.float64)
     b = torch.randn(5, dtype=torch.float64) if bias else None
     x = torch.randn(1, 1, 7, dtype=torch.float64)
@@ -42,48 +65,139 @@ def test_a_layer_gives_the_same_by_any_way(way: thin.Way, bias: bool) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_logits_are_the_same_whatever_is_quickest(decoder: Decoder, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", list(ways(torch.float64)))
+def test_logits_are_the_same_whatever_is_quickest(
+    decoder: Decoder, rows: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ids = torch.randint(50, (rows, 1), generator=torch.Generator().manual_seed(0))
-    for name, way in ways(rows).items():
-        monkeypatch.setattr(tuning, "_quickest", lambda weights, rows, chosen=(name, way): chosen)
-        with torch.no_grad():
-            wanted = decoder(ids)
-            found = decoder.tune(rows)
-            assert set(found.values()) == {name}
-            kept = {rows: way} if name != "rows" else {}  # nothing is in the way of torch's own
-            assert all(module.quickest == kept for module in decoder.modules() if isinstance(module, ThinProduct))
-            assert "[50, 32] float64" in found  # the tied head, by the embedding's weight
-            torch.testing.assert_close(decoder(ids), wanted, rtol=1e-12, atol=1e-12)
+    monkeypatch.setattr(tuning, "_time", lambda weights, rows, known: {way: 1.0 + (way != name) for way in known})
+    with torch.no_grad():
+        wanted = decoder(ids)
+        found = decoder.tune(rows)
+        assert set(found.values()) == {name}
+        kept = {rows: ways(torch.float64)[name]} if name != "rows" else {}  # nothing is in the way of torch's own
+        assert all(module.quickest == kept for module in modules(decoder))
+        assert f"{rows} x [50, 32] float64" in found  # the tied head, by the embedding's weight
+        torch.testing.assert_close(decoder(ids), wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_the_quickest_is_taken_and_a_little_quicker_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    cost = {"rows": 100, "columns": 80, "vector": 95}
+    cost = {"rows": 100, "columns": 80, "blocks": 97}
     spent = [0]
 
-    def slow(name: str) -> thin.Way:
-        def way(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def slow(name: str) -> Way:
+        def way(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             spent[0] += cost[name]
             return x
 
         return way
 
-    monkeypatch.setattr(tuning, "ways", lambda rows: {name: slow(name) for name in cost})
+    monkeypatch.setattr(tuning, "ways", lambda dtype: {name: slow(name) for name in cost})
     monkeypatch.setattr(tuning.time, "perf_counter", lambda: float(spent[0]))
-    weights = [torch.randn(3, 3)] * 2
-    assert tuning._quickest(weights, 1)[0] == "columns"
-    cost["columns"] = 95
-    assert tuning._quickest(weights, 1)[0] == "rows"
+    monkeypatch.setattr(tuning, "SECONDS", 1e9)
+    held = [(Product(), torch.randn(3, 3))] * 2
+    assert tuning._choose(held, 1) == ("columns", 80.0)
+    cost["columns"] = 97
+    assert tuning._choose(held, 1) == ("rows", 100.0)
 
 
 def test_gradients_other_rows_and_other_devices_go_the_usual_way(decoder: Decoder) -> None:
-    def never(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def never(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         raise AssertionError
 
-    for module in decoder.modules():
-        if isinstance(module, ThinProduct):
-            module.quickest = {1: never}
+    for module in modules(decoder):
+        module.quickest = {1: never}
     decoder(torch.zeros(1, 1, dtype=torch.int64)).sum().backward()
     with torch.no_grad():
         decoder(torch.zeros(2, 1, dtype=torch.int64))
-    assert decoder.tune(33) == {}
     assert archlab.build(decoder.spec, device="meta").tune(1) == {}
+
+
+def packed_is(quicker: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(weights: list[Tensor], rows: int, known: dict[str, Way]) -> dict[str, float]:
+        return {name: 1.0 if (name == "packed") == quicker else 2.0 for name in known}
+
+    monkeypatch.setattr(tuning, "_time", seconds)
+
+
+@needs_onednn
+def test_packed_weights_are_the_same_parameters(packable: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed_is(True, monkeypatch)
+    ids = torch.randint(50, (2, 9), generator=torch.Generator().manual_seed(0))
+    held = {name: (parameter, parameter.detach().clone()) for name, parameter in packable.named_parameters()}
+    optimizer = torch.optim.SGD(packable.parameters(), lr=1.0)
+    with torch.inference_mode():
+        wanted = packable(ids)
+        assert set(packable.tune(2, 18, pack=True).values()) == {"packed"}
+        assert all(module.packed for module in modules(packable))
+        torch.testing.assert_close(packable(ids), wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(packable(ids[:1, :3]), wanted[:1, :3], rtol=1e-5, atol=1e-5)  # other rows too
+        assert sum(p.numel() for p in packable.parameters()) == archlab.parameters(packable.spec).total
+        saved = packable.state_dict()
+        assert set(packable.tune(4, pack=True).values()) == {"packed"}
+        packable.unpack()
+    for name, parameter in packable.named_parameters():
+        assert parameter is held[name][0]
+        assert parameter.requires_grad
+        assert not parameter.is_inference()
+        assert torch.equal(parameter, held[name][1])
+        assert torch.equal(saved[name], held[name][1])
+    packable(ids).sum().backward()
+    optimizer.step()
+    assert all(not torch.equal(parameter, held[name][1]) for name, parameter in packable.named_parameters())
+
+
+@needs_onednn
+def test_packed_weights_refuse_gradients(packable: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed_is(True, monkeypatch)
+    packable.tune(1, pack=True)
+    with pytest.raises(RuntimeError, match=r"decoder\.unpack\(\)"):
+        packable(torch.zeros(1, 1, dtype=torch.int64))
+
+
+@needs_onednn
+def test_what_is_not_quicker_packed_is_as_it_was(packable: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: parameter.detach().clone() for name, parameter in packable.named_parameters()}
+    packed_is(False, monkeypatch)
+    assert "packed" not in packable.tune(1, pack=True).values()
+    assert not any(module.packed for module in modules(packable))
+    assert all(torch.equal(parameter, before[name]) for name, parameter in packable.named_parameters())
+
+
+@needs_onednn
+@pytest.mark.parametrize("model", ["model/attention=mla", "model/head=tied"])
+def test_a_weight_that_is_read_otherwise_is_not_packed(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = archlab.build(archlab.load("gqa", *SMALL, model)).eval()
+    packed_is(True, monkeypatch)
+    ids = torch.randint(50, (1, 5), generator=torch.Generator().manual_seed(0))
+    wanted = decoder.generate(ids, new=4)
+    decoder.tune(5, 1, pack=True)
+    plain = {name for name, parameter in decoder.named_parameters() if not parameter.is_mkldnn and parameter.dim() == 2}
+    read = {"embedding.weight", *(f"layers.{n}.attention.kv_up.weight" for n in range(2) if "mla" in model)}
+    assert plain == read
+    assert torch.equal(decoder.generate(ids, new=4), wanted)
+
+
+@needs_onednn
+def test_training_after_a_timed_decode_finds_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    from archlab.bench.phases import PHASES
+    from archlab.workload import Workload
+
+    packed_is(True, monkeypatch)
+    if not has_onednn(torch.bfloat16):
+        pytest.skip("this CPU has no bf16 products")
+    decoder = archlab.build(archlab.load("gqa", *SMALL), dtype="bf16")
+    workload = Workload(batch=2, prompt=6, new=3, dtype="bf16")
+    counted: dict[str, Any] = {}
+    for phase in ("prefill", "decode", "train"):
+        with PHASES[phase](decoder, workload, 0) as run:
+            counted[phase] = run.counted
+            run.call()
+    assert all(counted[phase].endswith("; products: packed, rows") for phase in ("prefill", "decode"))  # the tied head
+    assert not any(module.packed for module in modules(decoder))
+
+
+def test_no_way_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert onednn not in ways(torch.float32).values()
+    assert not products.has_onednn(torch.float32)

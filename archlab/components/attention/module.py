@@ -208,6 +208,7 @@ class LatentAttention(Attending):
         self.kv_down = Linear(spec.d_model, spec.kv_rank + spec.rope_dim, bias=spec.bias)
         self.kv_norm = make_norm(spec.latent_norm, spec.kv_rank)
         self.kv_up = Linear(spec.kv_rank, spec.n_heads * (spec.nope_dim + spec.v_dim), bias=False)
+        self.kv_up.alone = False  # absorbed, it is no product of rows
         self.o = Linear(spec.n_heads * spec.v_dim, spec.d_model, bias=spec.o_bias)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from archlab.components.head import spec as specs
-from archlab.components.thin import ThinProduct
+from archlab.components.product import Product
 from archlab.registry import implements
 
 
-class _Projection(ThinProduct):
+class _Projection(Product):
     """weight [outputs, d_model] unless tied, bias [outputs] where there is one; set by `init_weights`."""
 
     def __init__(self, width: int, d_model: int, own_weight: bool, bias: bool) -> None:
