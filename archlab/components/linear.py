@@ -12,7 +12,7 @@ from archlab.components.product import Product
 
 
 class Linear(nn.Linear, Product):
-    """nn.Linear; on the meta device its weights are not drawn, and without gradients it goes the way that `tune` found."""
+    """nn.Linear; on the meta device its weights are not drawn, and products go the way that `tune` found."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:

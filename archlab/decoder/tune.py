@@ -22,7 +22,7 @@ TRIED = 8
 MOST_ROWS = 512
 """Rows of a trial: more take longer and tell the same."""
 
-ROUNDS, SECONDS = 5, 0.3
+ROUNDS, SECONDS = 20, 0.3
 """Rounds of a trial, fewer where they take longer than so many seconds."""
 
 GAIN = 1.05
@@ -41,7 +41,7 @@ def tune(decoder: nn.Module, tied: Tensor, rows: Sequence[int], pack: bool = Fal
     """
     if tied.device.type != "cpu":
         return {}
-    found = {}
+    found: dict[str, str] = {}
     for held in _kinds(decoder, tied):
         weight = held[0][1]
         kind = f"{list(weight.shape)} {str(weight.dtype).removeprefix('torch.')}"
@@ -108,7 +108,7 @@ def _packed(held: Held, least: dict[int, tuple[str, float]]) -> bool:
 
 
 def _time(weights: list[Tensor], rows: int, known: dict[str, Way]) -> dict[str, float]:
-    """Seconds a weight of each way, taken in turn: of each weight the least, for others on the machine only add time."""
+    """Seconds a weight of each way, in turn: of each weight the least, for others on the machine only add time."""
     weights = weights[: TRIED if rows <= FEW_ROWS else 1]
     shape, dtype = (min(rows, MOST_ROWS), weights[0].shape[1]), weights[0].dtype
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
