@@ -10,8 +10,8 @@ from archlab.options import option
 from archlab.units import DTYPE_BYTES
 
 PHASES = ("prefill", "decode", "train")
-BACKENDS = ("sdpa", "flash", "efficient", "cudnn", "math")
-"""What attention may be held to: any of torch's fused ones, one of them, or torch's explicit softmax."""
+BACKENDS = ("sdpa", "flash", "efficient", "cudnn", "math", "flex")
+"""What attention may be held to: any of torch's fused ones, one of them, torch's explicit softmax, flex attention."""
 
 
 class Workload(Frozen):

@@ -65,6 +65,7 @@ def run(
     """
     device = pick(device) if isinstance(device, str) else device
     workload = workload.timed_in(device.native_dtype)
+    spec = spec.on_backend("flex") if options.backend == "flex" else spec
     busy = Busy()
     figures: Figures = {}
     sheet = located(hardware or Hardware("auto"), device.datasheet())
@@ -124,7 +125,7 @@ class Bench:
         if phase == "decode" and self.spec.head.last_token_only:
             return Trouble("ok", f"not timed: a {self.spec.head.choice} head makes no tokens")
         try:
-            backends.check(self.options.backend, self.spec, self.device.name)
+            backends.check(phase, self.spec, self.options, self.workload.weight_dtype, self.device.name)
             needed, available = memory_of(phase, self.spec, self.workload, self.device), self.device.available()
         except backends.Unable as error:
             return Trouble("invalid", str(error))

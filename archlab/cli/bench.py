@@ -33,7 +33,7 @@ def bench(
         bool, typer.Option("--compile", help="torch.compile first; its seconds are told apart.")
     ] = False,
     backend: Annotated[
-        str | None, typer.Option("--backend", help="Attention that must run: sdpa,flash,efficient,cudnn,math.")
+        str | None, typer.Option("--backend", help="Attention that must run: sdpa,flash,efficient,cudnn,math,flex.")
     ] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="Of weights and arithmetic: bf16,fp32.")] = None,
     phases: Annotated[str | None, typer.Option("--phases", help="What is timed: prefill,decode,train.")] = None,
