@@ -10,8 +10,8 @@ from archlab.options import option
 from archlab.units import DTYPE_BYTES
 
 PHASES = ("prefill", "decode", "train")
-BACKENDS = ("sdpa", "flash", "efficient", "cudnn", "math")
-"""What attention may be held to: any of torch's fused ones, one of them, or torch's explicit softmax."""
+BACKENDS = ("sdpa", "flash", "efficient", "cudnn", "math", "flex")
+"""What attention may be held to: any of torch's fused ones, one of them, torch's explicit softmax, flex attention."""
 
 
 class Workload(Frozen):
@@ -84,9 +84,12 @@ class BenchOptions(Frozen):
     precision: float = option(0.02, "half-width of the median's 95 % interval at which to stop early", gt=0)
     ceilings: bool = option(True, "measure what the device can do at best beside each phase")
     compile: bool = option(False, "torch.compile the model first; its seconds are told apart")
+    graphs: bool = option(False, "decode steps replayed as one CUDA graph, with a static KV cache; not with compile")
     backend: str | None = option(None, "the attention that must run; null: whichever torch chooses", valid=BACKENDS)
 
     def __post_init__(self) -> None:
         if self.max_repeats < self.min_repeats:
             problem = f"{self.max_repeats} must be >= min_repeats = {self.min_repeats}"
             raise ConfigError("max_repeats", problem, value=self.max_repeats)
+        if self.graphs and self.compile:
+            raise ConfigError("graphs", "true is given beside compile = true, which makes its own; set one", value=True)

@@ -11,7 +11,10 @@ import torch
 from torch.autograd.profiler import profile
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from archlab.decoder.spec import DecoderSpec
+from archlab.components.attention.backend import flex_lacks
+from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.units import DTYPE_BYTES
+from archlab.workload import BenchOptions
 
 KERNELS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -28,8 +31,12 @@ EVIDENCE = {
     "efficient": ("_scaled_dot_product_efficient", "_efficient_attention", "fmha_cutlass"),
     "flash": ("_scaled_dot_product_flash", "_flash_attention", "flash_fwd"),
     "math": ("_scaled_dot_product_attention_math",),
+    "flex": ("flex_attention", "flex_decoding", "FlexAttention", "ModIndex"),
 }
-"""Parts of the names of operators and CUDA kernels that each backend runs; cuDNN's kernels have `flash` in theirs."""
+"""Parts of the names of operators and CUDA kernels that each backend runs; cuDNN's kernels have `flash` in theirs.
+
+Unfused flex attention shows how its mask and scores read tensors, by `ModIndex`, as nothing else does.
+"""
 
 ATTENTION, SOFTMAX = "aten::scaled_dot_product_attention", "aten::_softmax"
 NOTHING_RUNS = ("no available kernel", "no viable backend")
@@ -40,16 +47,34 @@ class Unable(RuntimeError):
     """A backend that was named cannot do what the composition needs."""
 
 
-def check(backend: str | None, spec: DecoderSpec, device: str) -> None:
-    """Raise Unable where it is known before anything runs that a named backend cannot attend as the model does."""
+def check(phase: str, spec: DecoderSpec, options: BenchOptions, dtype: str, device: str) -> None:
+    """Raise Unable where it is known before a phase runs that a named backend cannot attend as the model does.
+
+    spec: on that backend already, where that is for the model to say.
+    """
+    backend = options.backend
     if backend in ON_CUDA and not device.startswith("cuda"):
         raise Unable(f"{backend} attention runs on CUDA only, not on {device}")
-    if backend in (None, "math"):
-        return
-    for layer, _ in spec.layer_kinds:
-        if layer.attention.backend_used == "math":
-            because = " ".join(layer.attention.remarks()) or "model.attention.backend=math asks for it"
-            raise Unable(f"{backend} attention cannot stand in for the explicit softmax: {because}")
+    for layer, _ in spec.layer_kinds if backend else ():
+        used = layer.attention.backend_used
+        if backend == "flex":
+            _check_flex(phase, layer, options.compile, dtype, device)
+        elif used == "flex" or (used == "math" and backend != "math"):
+            told = used == layer.attention.options().get("backend")
+            because = f"model.attention.backend={used} asks for it" if told else " ".join(layer.attention.remarks())
+            instead = {"math": "the explicit softmax", "flex": "flex attention"}[used]
+            raise Unable(f"{backend} attention cannot stand in for {instead}: {because}")
+
+
+def _check_flex(phase: str, layer: LayerSpec, compiled: bool, dtype: str, device: str) -> None:
+    attention, trained = layer.attention, phase == "train"
+    if attention.backend_used != "flex":
+        raise Unable(f"attention {attention.choice} has no option to run on flex attention")
+    core = attention.decode_core if phase == "decode" or (compiled and not trained) else attention.core
+    how = {"trained": trained, "dropped": trained and layer.dropout.attention > 0, "compiled": compiled}
+    lacks = flex_lacks(device.partition(":")[0], (core.qk, core.v), DTYPE_BYTES[dtype], **how)
+    if lacks is not None:
+        raise Unable(f"flex attention cannot do this: {lacks}")
 
 
 @contextlib.contextmanager

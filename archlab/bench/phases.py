@@ -22,6 +22,7 @@ from archlab.bench.clock import Call
 from archlab.components.head import module as head
 from archlab.decoder.cache import KVCache
 from archlab.decoder.generate import evaluating
+from archlab.decoder.graph import GraphedStep
 from archlab.decoder.module import Decoder
 from archlab.workload import Workload
 
@@ -44,7 +45,8 @@ class Run:
     step: Call | None = None
 
 
-Phase = Callable[[Decoder, Workload, int], AbstractContextManager[Run]]
+Phase = Callable[..., AbstractContextManager[Run]]
+"""Of a decoder, a workload and a seed."""
 
 
 @contextmanager
@@ -66,13 +68,18 @@ def prefill(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
 
 
 @contextmanager
-def decode(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
-    """One call makes `new` tokens a sequence, each time from the same context."""
+def decode(decoder: Decoder, workload: Workload, seed: int, graphs: bool = False) -> Iterator[Run]:
+    """One call makes `new` tokens a sequence, each time from the same context. graphs: as a CUDA graph a step."""
     batch, prompt, new = workload.batch, workload.prompt, workload.new
     ids = _random_ids(decoder, batch, prompt, seed)
     with evaluating(decoder):
         products = _products(decoder, batch)
-        cache = _cache(decoder, workload)
+        cache = _cache(decoder, workload, static=graphs)
+
+        def eager(token: Tensor) -> Tensor:
+            return _likeliest(decoder(token, cache, last_only=True))
+
+        step = GraphedStep(eager, cache) if graphs else eager
         first = _likeliest(decoder.forward(ids, cache, last_only=True))  # not timed, so that nothing is compiled for it
 
         def call(steps: int = new) -> Tensor:
@@ -80,13 +87,12 @@ def decode(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
             cache.advance(prompt)  # the prompt's keys and values are still there
             token = first
             for _ in range(steps):
-                token = _likeliest(decoder(token, cache, last_only=True))
+                token = step(token)
             return token
 
-        counted = (
-            f"{batch} x {new} new tokens, greedy, one a step, after {prompt} cached; the first is prefill's{products}"
-        )
-        yield Run(call, batch * new, new, counted, cache.nbytes, lambda: call(1))
+        counted = f"{batch} x {new} new tokens, greedy, one a step, after {prompt} cached; the first is prefill's"
+        counted += ", each step one CUDA graph, the KV cache static" if graphs else ""
+        yield Run(call, batch * new, new, counted + products, cache.nbytes, lambda: call(1))
 
 
 @contextmanager
@@ -176,10 +182,10 @@ def _products(decoder: Decoder, *rows: int) -> str:
     return f"; products: {', '.join(found)}" if found else ""
 
 
-def _cache(decoder: Decoder, workload: Workload) -> KVCache:
+def _cache(decoder: Decoder, workload: Workload, static: bool = False) -> KVCache:
     """Room for the whole run, so that prefill and decode take the same memory."""
     device = decoder.embedding.weight.device
-    return KVCache(decoder.spec, workload.batch, workload.length, workload.cache_dtype, device)
+    return KVCache(decoder.spec, workload.batch, workload.length, workload.cache_dtype, device, static=static)
 
 
 def _likeliest(logits: Tensor) -> Tensor:

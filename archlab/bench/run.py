@@ -65,6 +65,7 @@ def run(
     """
     device = pick(device) if isinstance(device, str) else device
     workload = workload.timed_in(device.native_dtype)
+    spec = spec.on_backend("flex") if options.backend == "flex" else spec
     busy = Busy()
     figures: Figures = {}
     sheet = located(hardware or Hardware("auto"), device.datasheet())
@@ -123,8 +124,10 @@ class Bench:
         """Why the phase is not tried: it makes no sense, or the estimate says that it does not fit."""
         if phase == "decode" and self.spec.head.last_token_only:
             return Trouble("ok", f"not timed: a {self.spec.head.choice} head makes no tokens")
+        if phase == "decode" and self.options.graphs and self.device.kind != "cuda":
+            return Trouble("invalid", f"CUDA graphs are for cuda, not for {self.device.name}")
         try:
-            backends.check(self.options.backend, self.spec, self.device.name)
+            backends.check(phase, self.spec, self.options, self.workload.weight_dtype, self.device.name)
             needed, available = memory_of(phase, self.spec, self.workload, self.device), self.device.available()
         except backends.Unable as error:
             return Trouble("invalid", str(error))
@@ -157,7 +160,8 @@ class Bench:
         figures: Figures = {}
         with backends.held_to(self.options.backend):
             ceilings = self._ceilings(phase) if self.options.ceilings else {}
-            with PHASES[phase](decoder, self.workload, self.seed) as timed:
+            how = {"graphs": True} if phase == "decode" and self.options.graphs else {}
+            with PHASES[phase](decoder, self.workload, self.seed, **how) as timed:
                 sample, peaks = self._clocked(phase, timed)
                 seen = backends.seen(timed.step or timed.call, self.spec.n_layers)
         self.attention[phase] = ", ".join(seen) or "not seen"

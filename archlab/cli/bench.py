@@ -32,8 +32,11 @@ def bench(
     compile: Annotated[
         bool, typer.Option("--compile", help="torch.compile first; its seconds are told apart.")
     ] = False,
+    graphs: Annotated[
+        bool, typer.Option("--graphs", help="Decode steps as CUDA graphs, with a static KV cache.")
+    ] = False,
     backend: Annotated[
-        str | None, typer.Option("--backend", help="Attention that must run: sdpa,flash,efficient,cudnn,math.")
+        str | None, typer.Option("--backend", help="Attention that must run: sdpa,flash,efficient,cudnn,math,flex.")
     ] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="Of weights and arithmetic: bf16,fp32.")] = None,
     phases: Annotated[str | None, typer.Option("--phases", help="What is timed: prefill,decode,train.")] = None,
@@ -74,6 +77,7 @@ def bench(
             contexts=listed(context, lambda text: read_tokens(text, "context")),
             phases=listed(phases, str),
             compile=compile,
+            graphs=graphs,
         )
         done.append(time_points(points(asked), in_turns, _tell, fresh_folder()))
         return document(done[0])

@@ -141,7 +141,7 @@ def memory(
         str | None, typer.Option("--optimizer", help="Recipe: mixed-16, mixed-18, fp32, adam-8bit, muon, ..")
     ] = None,
     recompute: Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")] = None,
-    attention: Annotated[str | None, typer.Option("--attention", help="sdpa (fused) or math (explicit).")] = None,
+    attention: Annotated[str | None, typer.Option("--attention", help="sdpa (fused), math (explicit) or flex.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="Whose kernels: cpu or cuda.")] = None,
     dp: Annotated[int, typer.Option("--dp", help="Data-parallel ranks.")] = 1,
     tp: Annotated[int, typer.Option("--tp", help="Devices that share heads, widths and vocabulary.")] = 1,

@@ -43,13 +43,29 @@ class Locality(Frozen):
 
     def visible(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Bool [n, m] of the positions queries [n] and keys [m]; a negative key is an empty place, seen by none."""
-        behind = queries[:, None] - keys
-        seen = (behind >= 0) & (keys >= 0)
+        return self.sees(queries[:, None], keys)
+
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        """Bool, of positions that are broadcast against each other; a negative key is an empty place."""
+        behind = query - key
+        seen = (behind >= 0) & (key >= 0)
         if self.window is not None:
             seen = seen & (behind < self.window)
         if self.chunk is not None:
-            seen = seen & (queries[:, None] // self.chunk == keys // self.chunk)
+            seen = seen & (query // self.chunk == key // self.chunk)
         return seen
+
+    def blocks(self, first: Tensor, last: Tensor, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
+        """Of blocks of queries, at positions first to last, and of keys, at least to most, which are broadcast against
+        each other: whether some pair may see each other, and whether all surely do.
+        """
+        some, full = (last >= least) & (most >= 0), (first >= most) & (least >= 0)
+        if self.window is not None:
+            some, full = some & (first - most < self.window), full & (last - least < self.window)
+        if self.chunk is not None:
+            first, last, least, most = (ends // self.chunk for ends in (first, last, least, most))
+            some, full = some & (first <= most), full & (last == least)
+        return some, full
 
 
 EVERYWHERE = Locality()

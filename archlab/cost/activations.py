@@ -69,7 +69,7 @@ def entry_tape(spec: DecoderSpec, training: Training) -> Tape:
     if spec.block.embedding_norm:
         x = spec.norm.on_tape(tape, x)
     tape.dropout(x, spec.dropout.embedding)
-    for layers in masked([layer for layer, _ in spec.layer_kinds], training.length):
+    for layers in masked([layer for layer, _ in spec.layer_kinds], tape):
         mask = layers[0].position.mask_on_tape(tape)
         if training.recompute != "none":
             tape.keep("held", mask)
@@ -78,12 +78,13 @@ def entry_tape(spec: DecoderSpec, training: Training) -> Tape:
     return tape
 
 
-def masked(layers: Sequence[LayerSpec], length: int) -> list[list[LayerSpec]]:
+def masked(layers: Sequence[LayerSpec], tape: Tape) -> list[list[LayerSpec]]:
     """The layers of each mask that a pass makes: those that see as far, and have the same bias if any."""
     found: dict[Any, list[LayerSpec]] = {}
     for layer in layers:
         biased, locality = layer.position.biases, layer.attention.locality
-        if biased or locality.kept(length) < length:
+        cut = locality.kept(tape.length) < tape.length
+        if biased or (cut and layer.attention.ran(tape, layer.dropout) != "flex"):
             found.setdefault((layer.position if biased else None, locality), []).append(layer)
     return list(found.values())
 

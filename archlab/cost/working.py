@@ -24,7 +24,7 @@ class Work(Protocol):
 def running(layers: Sequence[LayerSpec], work: Work) -> int:
     """Bytes: the most that one of these layers makes while it runs, and the masks."""
     tape = work.tape()
-    masks = [alike[0].position.mask_on_tape(tape) for alike in masked(layers, tape.length)]
+    masks = [alike[0].position.mask_on_tape(tape) for alike in masked(layers, tape)]
     return sum(mask.buffer.bytes for mask in masks) + max(_made(layer, work) for layer in layers)
 
 

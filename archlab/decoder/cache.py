@@ -76,7 +76,7 @@ class KVCache:
             {key: self._zeros(batch, *state.shape) for key, state in layer.states.items()} for layer in spec.layers
         ]
         self.position = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._held: int | None = 0
+        self._held: int | None = None if static else 0
 
     def _tensors(self, attention: Attention) -> dict[str, Tensor]:
         slots = attention.locality.kept(self.length)
@@ -94,9 +94,11 @@ class KVCache:
     @property
     def held(self) -> int:
         """Tokens held, as a number; asks the device where only it knows."""
-        if self._held is None:
-            self._held = int(self.position.item())
-        return self._held
+        if self._held is not None:
+            return self._held
+        held = int(self.position.item())
+        self._held = None if self.static else held  # a CUDA graph moves the position and tells nobody
+        return held
 
     @property
     def by_tensor(self) -> bool:
@@ -129,4 +131,4 @@ class KVCache:
     def reset(self) -> None:
         """Hold nothing; the tensors stay where they are."""
         self.position.zero_()
-        self._held = 0
+        self._held = None if self.static else 0

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from archlab.components.attention.module import SharedKV, Step
+from archlab.components.attention.sight import Sight
 from archlab.components.block.module import Block, scaled
 from archlab.components.linear import Embedding
 from archlab.components.norm.module import make_norm
@@ -116,22 +117,22 @@ class Decoder(Generative):
     def _steps(
         self, span: Span | TensorSpan, cache: KVCache | None, ids: Tensor, recompute: bool = False
     ) -> Iterator[Step]:
-        """What each layer's attention is told of this pass, layer by layer; angles and masks are made once a kind.
+        """What each layer's attention is told of this pass, layer by layer; angles and sights are made once a kind.
 
         Keys and values that layers share are let go when the next layer of their kind has its own.
         """
         rotations = [position.rotation(span) for position in self.positions]
-        masks: dict[Any, Tensor | None] = {}
+        sights: dict[Any, Sight] = {}
         shared: dict[int | None, SharedKV] = {}
         for index, (layer, kind, kv) in enumerate(zip(self.spec.layers, self.position_of, self.shared_kv, strict=True)):
             if kv is not None and not layer.attention.shares_kv:
                 shared[kv] = SharedKV()
             locality = layer.attention.locality
             key = (kind if self.positions[kind].biases else None, locality)
-            if key not in masks:
-                masks[key] = self.positions[kind].mask(span, locality, ids.device)
+            if key not in sights:
+                sights[key] = Sight(self.positions[kind], span, locality, ids.device)
             memory = None if cache is None else cache.layer(index, span)
-            yield Step(rotations[kind], masks[key], memory, recompute, shared.get(kv))
+            yield Step(rotations[kind], sights[key], memory, recompute, shared.get(kv))
 
 
 def _layer(spec: LayerSpec, width: int) -> Block:

@@ -128,6 +128,13 @@ class DecoderSpec(Frozen):
     layers: tuple[LayerSpec, ...]
     family: str | None = None
 
+    def on_backend(self, backend: str) -> DecoderSpec:
+        """The same with another backend of attention in every layer that lets it be chosen."""
+        made = {
+            id(layer): replace(layer, attention=layer.attention.on_backend(backend)) for layer, _ in self.layer_kinds
+        }
+        return replace(self, layers=tuple(made[id(layer)] for layer in self.layers))
+
     @property
     def n_layers(self) -> int:
         return len(self.layers)

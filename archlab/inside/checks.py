@@ -99,7 +99,7 @@ def behaviour_of(decoder: Decoder) -> Iterator[dict[str, Any]]:
         yield _equal("cached in chunks of 5 = uncached", logits, _cached(decoder, ids, 5), TOLERANCE)
         if not spec.head.last_token_only:
             yield _causal(decoder, ids, logits)
-        yield _equal("fused attention = explicit softmax", *_by_backend(decoder, ids), TOLERANCE)
+        yield from _backends(decoder, ids)
         yield from _tables(decoder)
         yield _tie(decoder)
     yield _gradients(decoder, ids)
@@ -129,16 +129,25 @@ def _causal(decoder: Decoder, ids: Tensor, logits: Tensor) -> dict[str, Any]:
     return _equal("a later token changes no earlier logit", logits[:, :-1], changed[:, :-1], TOLERANCE)
 
 
-def _by_backend(decoder: Decoder, ids: Tensor) -> tuple[Tensor, Tensor]:
+def _backends(decoder: Decoder, ids: Tensor) -> Iterator[dict[str, Any]]:
+    """torch's fused attention against the explicit softmax, and flex attention where a layer is on it."""
     attentions = [module for module in decoder.modules() if isinstance(module, Attending)]
-    found, outputs = [module.backend for module in attentions], []
-    for backend in ("sdpa", "math"):
-        for module in attentions:
-            module.backend = backend
-        outputs.append(decoder(ids))
+    flex = any(module.backend == "flex" for module in attentions)
+    explicit = _on_backend(decoder, attentions, "math", ids)
+    for backend, name in (("sdpa", "fused"), ("flex", "flex")):
+        if backend == "sdpa" or flex:
+            given = _on_backend(decoder, attentions, backend, ids)
+            yield _equal(f"{name} attention = explicit softmax", given, explicit, TOLERANCE)
+
+
+def _on_backend(decoder: Decoder, attentions: Sequence[Attending], backend: str, ids: Tensor) -> Tensor:
+    found = [module.backend for module in attentions]
+    for module in attentions:
+        module.backend = backend
+    logits: Tensor = decoder(ids)
     for module, usual in zip(attentions, found, strict=True):
         module.backend = usual
-    return outputs[0], outputs[1]
+    return logits
 
 
 def _tables(decoder: Decoder) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,6 @@ from archlab.components.position.module import NoPosition
 from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
-from archlab.frozen import replace
 
 Shape = tuple[int, ...]
 
@@ -55,7 +54,7 @@ def trace(spec: DecoderSpec, batch: int, context: int, dtype: str = "fp32") -> l
     keep for the backward pass, each storage once, at the step that asks first; parameters and tables apart. Raises
     RequestError where the positions do not reach.
     """
-    decoder = build(_explicit(spec), device="meta", dtype=dtype)
+    decoder = build(spec.on_backend("math"), device="meta", dtype=dtype)
     with FlopCounterMode(display=False) as counter:
         tracer = Tracer(decoder, counter)
         with torch.autograd.graph.saved_tensors_hooks(tracer.keep, lambda tensor: tensor):
@@ -63,14 +62,6 @@ def trace(spec: DecoderSpec, batch: int, context: int, dtype: str = "fp32") -> l
     if spec.head.last_token_only:
         tracer.steps[-1].output = tuple(y.shape)  # the head's, as the model gives it: the one row is no dimension
     return tracer.steps
-
-
-def _explicit(spec: DecoderSpec) -> DecoderSpec:
-    """The same with the explicit softmax in every layer."""
-    made: dict[int, Any] = {}
-    for layer in spec.layers:
-        made.setdefault(id(layer), replace(layer, attention=layer.attention.on_backend("math")))
-    return replace(spec, layers=tuple(made[id(layer)] for layer in spec.layers))
 
 
 class Tracer:

@@ -104,7 +104,7 @@ def _step(decoder: Decoder, tokens: int) -> Step:
     position = decoder.positions[decoder.position_of[0]]
     position.reach(tokens)
     locality, device = decoder.spec.layers[0].attention.locality, decoder.embedding.weight.device
-    return Step(mask=position.mask(Span(0, tokens), locality, device))
+    return Step(sight=position.mask(Span(0, tokens), locality, device))
 
 
 def _row(setup: Setup, decoder: Decoder, heard: Heard, tokens: int) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from archlab.components.attention.backend import BACKENDS
 from archlab.components.ffn.spec import MixtureOfExperts
 from archlab.components.tape import KEPT, RECOMPUTE
 from archlab.cost.activations import Training, korthikanti, stage_kept
@@ -23,7 +24,6 @@ from archlab.paper.memory_explained import DIVIDED, explained
 from archlab.request import Request
 from archlab.units import dtype_name, show_bytes, show_count
 
-BACKENDS = ("sdpa", "math")
 POINTS = 12
 """Contexts at which a curve is drawn."""
 
@@ -84,9 +84,9 @@ def document(
     """What inference takes, or with `train` a training step, at `context` tokens (default: the model's context).
 
     dtype: of weights and arithmetic (default: the workload's); in inference `fp8`, `int8` or `int4` is that of the
-    weights, as is weights_dtype. kv_dtype: of the cache. optimizer: a recipe by name. attention: `sdpa` or `math` in
-    every layer. device: `cpu` or `cuda`, whose kernels are meant. Raises ConfigError; RequestError beyond the
-    positions' end.
+    weights, as is weights_dtype. kv_dtype: of the cache. optimizer: a recipe by name. attention: one of
+    `BACKENDS` in every layer. device: `cpu` or `cuda`, whose kernels are meant. Raises ConfigError; RequestError beyond
+    the positions' end.
     """
     spec = with_backend(request.spec, attention)
     context = spec.context if context is None else context
@@ -159,15 +159,12 @@ def _document(request: Request, asked: Asked) -> Document:
 
 
 def with_backend(spec: DecoderSpec, backend: str | None) -> DecoderSpec:
-    """The spec whose attention asks for `sdpa` or for `math` in every layer. None: as the spec says."""
+    """The spec whose attention asks for a backend in every layer. None: as the spec says."""
     if backend is None:
         return spec
     if backend not in BACKENDS:
         raise ConfigError("attention", f"{backend!r} is not one of its values", value=backend, valid=BACKENDS)
-    changed = {
-        id(layer): replace(layer, attention=layer.attention.on_backend(backend)) for layer, _ in spec.layer_kinds
-    }
-    return replace(spec, layers=tuple(changed[id(layer)] for layer in spec.layers))
+    return spec.on_backend(backend)
 
 
 def _verdict(asked: Asked, memory: Memory) -> str:
@@ -297,7 +294,9 @@ def _recipe_row(recipe: Recipe, stage: Stage, training: Training, split: Split) 
 
 
 def _assumptions(asked: Asked) -> Mapping[str, Any]:
-    split, backends = asked.split, {layer.attention.backend_used for layer, _ in asked.spec.layer_kinds}
+    split, layers = asked.split, [layer for layer, _ in asked.spec.layer_kinds]
+    tape = asked.training.tape() if asked.training else None
+    backends = {layer.attention.ran(tape, layer.dropout) if tape else layer.attention.backend_used for layer in layers}
     degrees = {name: getattr(split, name) for name in ("dp", "tp", "pp", "ep", "zero") if getattr(split, name) > 1}
     degrees |= {"zero": split.zero} if split.zero else {}
     common = {"attention": " and ".join(sorted(backends)), **degrees}

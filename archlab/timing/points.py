@@ -27,11 +27,13 @@ class Asked(Frozen):
     contexts: Sequence[int] | None = None
     phases: Sequence[str] | None = None
     compile: bool = False
+    graphs: bool = False
 
     def settings(self) -> Iterator[dict[str, Any]]:
         """The settings of each point of a model, by dotted key."""
         fixed: dict[str, Any] = {"bench.phases": list(self.phases)} if self.phases else {}
         fixed |= {"bench.compile": True} if self.compile else {}
+        fixed |= {"bench.graphs": True} if self.graphs else {}
         swept = {
             "workload.dtype": self.dtypes,
             "bench.backend": self.backends,

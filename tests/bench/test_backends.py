@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 
 from archlab.bench import run as bench
-from archlab.bench.backends import seen
+from archlab.bench.backends import Unable, check, seen
 from archlab.decoder.spec import DecoderSpec
 from archlab.workload import BenchOptions, Workload
 
+LATENT = {"attention": {"choice": "mla", "n_heads": 4, "kv_rank": 256, "nope_dim": 64, "rope_dim": 32}}
 WORKLOAD = Workload(batch=1, prompt=12, new=2, dtype="fp32")
 
 
@@ -37,6 +39,10 @@ def attention(**options: Any) -> dict[str, Any]:
         (None, {"position": {"choice": "alibi"}}, "flash", "aten::_scaled_dot_product_flash_attention_for_cpu"),
         ("flash", {"position": {"choice": "t5"}}, "flash", "aten::_scaled_dot_product_flash_attention_for_cpu"),
         ("flash", attention(sinks=True), "flash", "aten::_scaled_dot_product_flash_attention_for_cpu"),
+        ("flex", {}, "flex", "VmappedVmappedVmappedVmappedModIndex"),
+        ("flex", attention(window=5, sinks=True, logit_cap=50.0), "flex", "VmappedVmappedVmappedVmappedModIndex"),
+        ("flex", {"position": {"choice": "t5"}}, "flex", "VmappedVmappedVmappedVmappedModIndex"),
+        (None, attention(backend="flex"), "flex", "VmappedVmappedVmappedVmappedModIndex"),
     ],
 )
 def test_the_backend_told_is_the_one_that_ran(
@@ -90,6 +96,16 @@ def test_layers_that_differ_are_told_apart(make: Callable[..., DecoderSpec]) -> 
         ("flash", attention(logit_cap=50.0), "flash attention cannot stand in for the explicit softmax: logit_cap 50"),
         ("sdpa", attention(logit_cap=50.0), "sdpa attention cannot stand in"),
         ("sdpa", attention(backend="math"), "model.attention.backend=math asks for it"),
+        (
+            "sdpa",
+            attention(backend="flex"),
+            "sdpa attention cannot stand in for flex attention: model.attention.backend=",
+        ),
+        (
+            "math",
+            attention(backend="flex"),
+            "math attention cannot stand in for flex attention: model.attention.backend=",
+        ),
         ("efficient", {}, "efficient attention runs on CUDA only, not on cpu"),
         ("cudnn", {}, "cudnn attention runs on CUDA only"),
     ],
@@ -102,12 +118,44 @@ def test_d10_a_named_backend_that_cannot_do_it_is_refused_with_the_reason(
     assert figure.reason.startswith(reason) or reason in figure.reason
 
 
+def test_flex_attention_that_was_named_does_not_train_on_a_cpu(make: Callable[..., DecoderSpec]) -> None:
+    plain = make(dropout={"choice": "none"})
+    figures = timed(plain, "flex", ("prefill", "decode", "train"))[0]
+    assert [figures[f"{phase}_tok_s"].status for phase in ("prefill", "decode", "train")] == ["ok", "ok", "invalid"]
+    assert figures["train_tok_s"].reason == "flex attention cannot do this: it has no backward pass on cpu"
+    unnamed = make(dropout={"choice": "none"}, **attention(backend="flex"))
+    assert timed(unnamed, None, ("prefill", "train"))[1]["attention"] == {"prefill": "flex", "train": "math"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "changes", "options", "reason"),
+    [
+        ("train", {}, {}, None),
+        ("train", {"dropout": {"choice": "classic", "p": 0.1}}, {}, "it drops no weights"),
+        ("prefill", {"dropout": {"choice": "classic", "p": 0.1}}, {}, None),
+        ("decode", {"d_model": 32}, {}, "its kernels take heads of 16 to 256 features, not of 8 and 8"),
+        ("prefill", LATENT, {}, None),
+        ("train", LATENT, {"compile": True}, None),
+        ("decode", LATENT, {}, "its kernels take heads of 16 to 256 features, not of 288 and 256"),
+        ("prefill", LATENT, {"compile": True}, "its kernels take heads of 16 to 256 features, not of 288 and 256"),
+        ("decode", {"attention": {**LATENT["attention"], "cache": "expanded"}}, {}, None),
+    ],
+)
+def test_what_flex_attention_cannot_do_on_cuda_is_known_beforehand(
+    phase: str, changes: dict[str, Any], options: dict[str, Any], reason: str | None, make: Callable[..., DecoderSpec]
+) -> None:
+    spec = make(**{"d_model": 256, "dropout": {"choice": "none"}, **changes}).on_backend("flex")
+    with pytest.raises(Unable, match=reason) if reason else nullcontext():
+        check(phase, spec, BenchOptions(backend="flex", **options), "bf16", "cuda:0")
+
+
 def test_cuda_kernels_give_a_backend_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they are called where no operator is left to see: torch 2.6 to 2.9 on an H100, and CUDA graphs."""
     kernels = {
         "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4>>": "flash",
         "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel)": "efficient",
         "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_64x128x128": "cudnn",
+        "triton_tem_fused_flex_attention_0": "flex",
     }
     for name, backend in kernels.items():
         with monkeypatch.context() as patched:
@@ -131,7 +179,7 @@ class Profiled:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("backend", ["flash", "efficient", "cudnn", "math"])
+@pytest.mark.parametrize("backend", ["flash", "efficient", "cudnn", "math", "flex"])
 def test_each_backend_runs_where_it_was_named_on_a_gpu(backend: str, make: Callable[..., DecoderSpec]) -> None:
     spec = make(d_model=256, attention={"choice": "gqa", "n_heads": 4, "n_kv_heads": 4})
     options = BenchOptions(("prefill",), seconds=0.01, min_repeats=1, max_repeats=1, backend=backend)

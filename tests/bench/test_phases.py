@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from archlab.bench import phases
 from archlab.bench.fractions import work_of
 from archlab.bench.phases import LEARNING_RATE, PHASES, FusedAdamW
 from archlab.cost.kv import kv_cache
 from archlab.decoder.build import build
+from archlab.decoder.cache import KVCache
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
 from archlab.frozen import replace
@@ -75,6 +78,32 @@ def test_decode_makes_the_tokens_that_generation_makes(decoder: Decoder, workloa
     wanted = decoder.generate(ids, workload.new + 1)[:, -1:]  # the first of them is prefill's
     with PHASES["decode"](decoder, workload, 3) as timed:
         assert torch.equal(timed.call(), wanted)
+
+
+class Unrecorded:
+    """What a graph does, without one: the same token and the same output tensor each time."""
+
+    def __init__(self, step: Callable[[Tensor], Tensor], cache: KVCache) -> None:
+        assert cache.static
+        assert cache.held == 0
+        self.step, self.token = step, torch.zeros(cache.batch, 1, dtype=torch.int64)
+        self.output = torch.zeros_like(self.token)
+
+    def __call__(self, token: Tensor) -> Tensor:
+        self.token.copy_(token)
+        return self.output.copy_(self.step(self.token))
+
+
+def test_decode_by_graphs_makes_the_same_tokens(
+    decoder: Decoder, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "GraphedStep", Unrecorded)
+    with PHASES["decode"](decoder, workload, 0) as plain, PHASES["decode"](decoder, workload, 0, graphs=True) as timed:
+        for _ in range(2):
+            assert torch.equal(timed.call(), plain.call())
+        assert torch.equal(timed.step(), plain.step())
+    assert timed.counted == f"{plain.counted}, each step one CUDA graph, the KV cache static"
+    assert (timed.tokens, timed.steps, timed.cache_bytes) == (plain.tokens, plain.steps, plain.cache_bytes)
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])

@@ -16,7 +16,7 @@ from archlab.bench.phases import PHASES, Run
 from archlab.components.ffn.spec import FFN, FeedForward
 from archlab.cost.kv import kv_cache
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import RequestError
+from archlab.errors import ConfigError, RequestError
 from archlab.frozen import replace, values_of
 from archlab.record import Figure
 from archlab.subjects import meant
@@ -110,6 +110,26 @@ def test_only_the_phases_asked_for_are_timed(
     )
     assert {name.split("_")[0] for name in figures} - {"kv", "ceiling"} == set(phases)
     assert ("kv_allocated_bytes" in figures) == bool({"prefill", "decode"} & set(phases))
+
+
+def test_graphs_are_for_cuda(spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any) -> None:
+    figures, _ = bench.run(spec, workload, replace(options, graphs=True), pretend(seconds=0.5))
+    assert {phase: figures[f"{phase}_tok_s"].status for phase in PHASES} == {
+        "prefill": "ok", "decode": "invalid", "train": "ok"
+    }  # fmt: skip
+    assert figures["decode_tok_s"].reason == "CUDA graphs are for cuda, not for cpu"
+
+
+def test_graphs_are_no_compilers(options: BenchOptions) -> None:
+    with pytest.raises(ConfigError, match="graphs: true is given beside compile = true"):
+        replace(options, graphs=True, compile=True)
+
+
+@pytest.mark.gpu
+def test_a_graph_a_step_is_timed(spec: DecoderSpec, workload: Workload, options: BenchOptions) -> None:
+    figures, _ = bench.run(spec, workload, replace(options, graphs=True, phases=("decode",)), "cuda")
+    assert figures["decode_tok_s"].status == "ok"
+    assert "each step one CUDA graph" in figures["decode_tok_s"].how
 
 
 def test_progress_names_each_phase_in_turn(spec: DecoderSpec, workload: Workload, options: BenchOptions) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import CONTEXT, specs
 
+from archlab.components.attention.backend import BACKENDS
 from archlab.components.tape import RECOMPUTE
 from archlab.cost.activations import Training, kept
 from archlab.decoder.build import build
@@ -76,7 +77,7 @@ def on_paper(spec: DecoderSpec, training: Training) -> int:
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize("backend", ["sdpa", "math"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_what_is_kept_is_what_torch_keeps(name: str, backend: str, dtype: str) -> None:
     model = MODEL | COMPOSITIONS[name]
@@ -84,6 +85,33 @@ def test_what_is_kept_is_what_torch_keeps(name: str, backend: str, dtype: str) -
     decoder = build(spec, dtype=dtype)
     for decoder.recompute in RECOMPUTE:
         assert on_paper(spec, Training(2, 40, dtype, recompute=decoder.recompute)) == kept_by_autograd(decoder, 2, 40)
+
+
+@pytest.mark.parametrize("recompute", RECOMPUTE)
+@pytest.mark.parametrize("options", [{}, {"window": 16}, {"chunk": 16}, {"logit_cap": 5.0}, {"sinks": True}])
+def test_flex_attention_keeps_on_cuda_what_flash_keeps_without_a_mask(options: dict[str, Any], recompute: str) -> None:
+    """And of sinks what they leave of each row, a number in float32."""
+    training, wide = Training(2, 40, "bf16", "cuda", recompute), MODEL | {"d_model": 96}
+    attention, sinks = MODEL["attention"] | {"backend": "flex"} | options, 3 * 2 * 40 * 6 * 4
+    found, wanted = kept(resolve(wide | {"attention": attention}).spec, training), kept(resolve(wide).spec, training)
+    more = sinks if "sinks" in options and recompute == "none" else 0
+    assert found == wanted | ({"attention": wanted["attention"] + more} if more else {})
+
+
+def test_a_cut_mask_is_held_where_flex_attention_is_not_what_runs() -> None:
+    attention = {"attention": MODEL["attention"] | {"backend": "flex", "window": 16}}
+    training, wide = Training(2, 40, "bf16", "cuda", "full"), MODEL | {"d_model": 96}
+    assert "held" not in kept(resolve(wide | attention).spec, training)
+    narrow, dropped = MODEL | attention, wide | attention | {"dropout": GPT2["dropout"]}
+    assert kept(resolve(narrow).spec, training)["held"] == kept(resolve(dropped).spec, training)["held"] == 40 * 40
+
+
+@pytest.mark.gpu
+def test_what_flex_attention_keeps_on_cuda() -> None:
+    options = MODEL["attention"] | {"backend": "flex", "window": 16}
+    spec = resolve(MODEL | {"d_model": 192, "attention": options}).spec
+    found = kept_by_autograd(build(spec, "cuda", "bf16"), 2, 256)
+    assert on_paper(spec, Training(2, 256, "bf16", "cuda")) == pytest.approx(found, rel=0.05)
 
 
 @pytest.mark.gpu

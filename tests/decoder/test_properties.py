@@ -12,6 +12,7 @@ from strategies import CONTEXT, specs, spread_weights
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from archlab.components.attention.backend import BACKENDS
 from archlab.components.ffn.experts import Experts
 from archlab.components.ffn.module import MixtureOfExperts
 from archlab.cost.flops import flops
@@ -119,7 +120,7 @@ def chunked(sizes: list[int]) -> list[int]:
     return [size for size in chunks if size]
 
 
-@given(specs(task_heads=False), st.integers(1, CONTEXT - 1), st.sampled_from(["sdpa", "math"]))
+@given(specs(task_heads=False), st.integers(1, CONTEXT - 1), st.sampled_from(BACKENDS))
 @settings(max_examples=60)
 @torch.no_grad()
 def test_a_later_token_never_changes_an_earlier_logit(spec: DecoderSpec, first: int, backend: str) -> None:
@@ -141,9 +142,22 @@ def test_eval_is_deterministic_at_any_dropout(spec: DecoderSpec) -> None:
 @given(specs())
 @settings(max_examples=60)
 @torch.no_grad()
-def test_the_fused_attention_is_the_explicit_one(spec: DecoderSpec) -> None:
+def test_every_attention_is_the_explicit_one(spec: DecoderSpec) -> None:
     decoder, ids = float64(spec), tokens(spec)
-    assert close(with_backend(decoder, "sdpa")(ids), with_backend(decoder, "math")(ids))
+    wanted = with_backend(decoder, "math")(ids)
+    for backend in ("sdpa", "flex"):
+        assert close(with_backend(decoder, backend)(ids), wanted)
+
+
+@given(specs(), st.lists(st.integers(1, CONTEXT), max_size=4), st.booleans())
+@settings(max_examples=60)
+@torch.no_grad()
+def test_flex_attention_reads_a_cache_as_the_explicit_one(spec: DecoderSpec, sizes: list[int], static: bool) -> None:
+    decoder, ids = float64(spec), tokens(spec)
+    full = with_backend(decoder, "math")(ids)
+    cache = KVCache(spec, BATCH, CONTEXT, torch.float64, static=static)
+    rows = [with_backend(decoder, "flex")(part, cache) for part in ids.split(chunked(sizes), 1)]
+    assert close(rows[-1] if spec.head.last_token_only else torch.cat(rows, 1), full)
 
 
 @given(specs())

@@ -13,6 +13,7 @@ from torch import Tensor
 import archlab
 from archlab.components.attention import module as attention
 from archlab.components.ffn.module import FeedForward
+from archlab.components.locality import Locality
 from archlab.components.position.module import Table as PositionTable
 from archlab.components.span import Span
 from archlab.decoder.module import Decoder
@@ -42,7 +43,7 @@ def failed(spec: DecoderSpec) -> str:
 
 def test_a_future_that_is_seen(spec: DecoderSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     attend = attention.attend
-    monkeypatch.setattr(attention, "attend", lambda *given, **more: attend(*given, **{**more, "causal": False}))
+    monkeypatch.setattr(attention, "attend", lambda *given, **more: attend(*given, **{**more, "mask": None}))
     assert "a later token changes no earlier logit" in failed(spec)
 
 
@@ -76,6 +77,16 @@ def test_backends_that_disagree(spec: DecoderSpec, monkeypatch: pytest.MonkeyPat
         attention, "attend", lambda *given, **more: attend(*given, **more) * (1.01 if more["backend"] == "math" else 1)
     )
     assert failed(spec) == "fused attention = explicit softmax"
+
+
+def test_flex_attention_that_differs(spec: DecoderSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [check["name"] for check in behaviour(spec.on_backend("flex")) if "softmax" in check["name"]] == [
+        "fused attention = explicit softmax",
+        "flex attention = explicit softmax",
+    ]
+    sees = Locality.sees
+    monkeypatch.setattr(Locality, "sees", lambda self, query, key: sees(self, query, key) & (key > 0))
+    assert "flex attention = explicit softmax" in failed(spec.on_backend("flex"))
 
 
 def test_tables_that_lost_bits(spec: DecoderSpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,12 @@ def test_points_of_equal_work_stand_together_whatever_else_differs() -> None:
     ]  # fmt: skip
 
 
+def test_graphs_are_asked_for_by_name() -> None:
+    (found,) = asked("gqa", phases=["decode"], graphs=True)
+    assert found.request.bench.graphs
+    assert "bench.graphs=true" in found.overrides
+
+
 def test_a_model_is_called_by_what_was_changed_of_it() -> None:
     (found,) = asked("gqa", "model/attention=mqa", "bench=full", "workload.new=8", "+bench.seconds=3")
     assert found.name == "gqa model/attention=mqa"

@@ -9,12 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from archlab.components.attention.backend import backend_used, flex_lacks
+from archlab.components.attention.sight import Sight
+from archlab.components.locality import EVERYWHERE
 from archlab.components.span import causal_mask
-
-
-def backend_used(backend: str, logit_cap: float | None) -> str:
-    """The backend that really runs: torch's fused attention cannot cap scores, so that `math` stands in for it."""
-    return backend if logit_cap is None else "math"
 
 
 def attend(
@@ -23,7 +21,7 @@ def attend(
     v: Tensor,
     *,
     scale: float,
-    mask: Tensor | None = None,
+    mask: Tensor | Sight | None = None,
     causal: bool = False,
     sinks: Tensor | None = None,
     logit_cap: float | None = None,
@@ -33,21 +31,55 @@ def attend(
     """softmax(scale q k^T, where visible) v, with dropout on the weights before the value product.
 
     q [B, h, n, hd]; k [B, kv, m, hd]; v [B, kv, m, hv]; the result [B, h, n, hv]. mask: bool [n, m], True where
-    visible, or a number [h, n, m] added to the scores, -inf where not visible. causal: the last query sees every key
-    and each one before it one less, so that n queries after a cache are right too. sinks [h]: one more logit a head in
-    the denominator, whose weight falls to no value (gpt-oss; Xiao et al. 2023). logit_cap: cap tanh(scores / cap),
-    after scaling and before the mask (Gemma 2). dropout_p: the caller gives 0 outside training. backend: `sdpa` is
-    torch's fused attention, `math` the explicit softmax in float32 or wider; see `backend_used`.
+    visible, or a number [h, n, m] added to the scores, -inf where not visible; or a Sight, which has both and knows
+    whether it is causal. causal: the last query sees every key and each one before it one less, so that n queries after
+    a cache are right too. sinks [h]: one more logit a head in the denominator, whose weight falls to no value (gpt-oss;
+    Xiao et al. 2023). logit_cap: cap tanh(scores / cap), after scaling and before the mask (Gemma 2). dropout_p: the
+    caller gives 0 outside training. backend: `sdpa` is torch's fused attention, `flex` its flex attention, `math` the
+    explicit softmax in float32 or wider, which does what the others cannot: see `archlab.components.attention.backend`.
     """
+    backend = backend_used(backend, logit_cap)
+    if backend == "flex" and _flex_can(q, k, v, mask, dropout_p):
+        return _flex(q, k, v, mask, causal, sinks, logit_cap, scale)
+    if isinstance(mask, Sight):
+        mask = mask.mask
+        causal = mask is None
     if causal and q.shape[2] > 1 and (sinks is not None or q.shape[2] < k.shape[2]):
         # torch's own flag is aligned to the upper left, and would hide a sink's column
         mask, causal = causal_mask(q.shape[2], k.shape[2], q.device), False
     causal = causal and q.shape[2] > 1
-    if backend_used(backend, logit_cap) == "math":
+    if backend != "sdpa":
         return _math(q, k, v, mask, causal, sinks, logit_cap, dropout_p, scale)
     if sinks is not None:
         k, v, mask = _with_sinks(q, k, v, mask, sinks)
     return _sdpa(q, k, v, mask, causal, dropout_p, scale)
+
+
+def _flex_can(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Sight | None, dropout_p: float) -> bool:
+    added = mask.added if isinstance(mask, Sight) else mask
+    trained = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (q, k, v, added))
+    widths, compiled = (q.shape[-1], v.shape[-1]), torch.compiler.is_compiling()
+    how = {"trained": trained, "dropped": dropout_p > 0, "compiled": compiled}
+    return flex_lacks(q.device.type, widths, q.element_size(), **how) is None
+
+
+def _flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | Sight | None,
+    causal: bool,
+    sinks: Tensor | None,
+    logit_cap: float | None,
+    scale: float,
+) -> Tensor:
+    from archlab.components.attention.flex import blocks_of, flex
+
+    blocks, added = (mask.blocks, mask.added) if isinstance(mask, Sight) else (None, mask)
+    if causal:
+        keys = torch.arange(k.shape[2], device=k.device)
+        blocks = blocks_of(EVERYWHERE, keys[-q.shape[2] :], keys)
+    return flex(q, k, v, scale=scale, blocks=blocks, mask=added, sinks=sinks, logit_cap=logit_cap)
 
 
 def _with_sinks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor) -> tuple[Tensor, Tensor, Tensor]:

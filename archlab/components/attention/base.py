@@ -75,11 +75,11 @@ class Attention(Spec):
 
     @property
     def backend_used(self) -> str:
-        """What really runs: `sdpa` or `math`."""
+        """What runs in place of the backend that is asked for, one of `backend.BACKENDS`; see `ran`."""
         raise self.unsaid("backend_used")
 
     def on_backend(self, backend: str) -> Self:
-        """The same with `sdpa` or `math`, where it lets that be chosen."""
+        """The same with another backend, where it lets that be chosen."""
         return replace(self, backend=backend) if "backend" in fields_of(type(self)) else self
 
     def params(self) -> dict[str, int]:
@@ -139,10 +139,19 @@ class Attention(Spec):
         turned, learned = position.rotary_dim(self.rotary_width), position.biases and bool(position.params())
         return kept.Pass(dropout.attention, turned, masked, position.biases, learned)
 
+    def ran(self, tape: Tape, dropout: Dropout) -> str:
+        """The backend whose tensors such a pass makes: `math` where flex attention is not one kernel."""
+        return kept.ran(self.core, tape, dropout.attention)
+
     @property
     def core(self) -> kept.Core:
         """What softmax(q k^T) v is given."""
         raise self.unsaid("core")
+
+    @property
+    def decode_core(self) -> kept.Core:
+        """The same of tokens decoded after others that are cached."""
+        return self.core
 
     def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
         """What the output projection reads."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from archlab.components.attention.backend import flex_lacks
 from archlab.components.tape import Activation, Tape
-from archlab.frozen import Frozen
+from archlab.frozen import Frozen, replace
 
 if TYPE_CHECKING:
     from archlab.components.attention.latent import LatentAttention
@@ -27,18 +28,20 @@ class Pass(Frozen):
 
 
 class Core(Frozen):
-    """What `attend` is given beside queries, keys and values, with qk and v features a head.
-
-    explicit: archlab's own softmax rather than torch's attention.
-    """
+    """What `attend` is given beside queries, keys and values, with qk and v features a head."""
 
     heads: int
     kv_heads: int
     qk: int
     v: int
-    explicit: bool
+    backend: str
     capped: bool = False
     sinks: bool = False
+
+    @property
+    def explicit(self) -> bool:
+        """archlab's own softmax rather than torch's attention."""
+        return self.backend == "math"
 
 
 def grouped(spec: GroupedAttention, tape: Tape, x: Activation, step: Pass) -> Activation:
@@ -104,12 +107,15 @@ def latent(spec: LatentAttention, tape: Tape, x: Activation, step: Pass) -> Acti
 
 def attend(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation, step: Pass) -> Activation:
     """softmax(q k^T) v, the heads side by side as the output projection reads them."""
+    core = _settled(core, tape, step)
     if tape.recompute == "selective":
         tape.keep("attention", q, k, v)
     elif is_fused(core, tape, step):
         y = tape.new(core.heads * core.v)
         tape.keep("attention", q, k, v, y, tape.new(core.heads, tape.wide))
-        if step.biased and not keeps_bias(core, tape, step):
+        if core.backend == "flex":
+            y = _less_sinks(core, tape, y)
+        elif step.biased and not keeps_bias(core, tape, step):
             tape.keep("masks", tape.new(tape.length, rows=core.heads * tape.length))
         elif step.masked and not step.biased:  # the bools as numbers
             tape.keep("masks", tape.new(tape.length, rows=tape.length))
@@ -121,14 +127,35 @@ def attend(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation, 
     return tape.new(core.heads * core.v)
 
 
+def ran(core: Core, tape: Tape, dropped: float) -> str:
+    """The backend whose tensors such a pass makes: flex attention off CUDA is explicit too, by torch or by archlab."""
+    if core.backend != "flex":
+        return core.backend
+    able = tape.cuda and flex_lacks("cuda", (core.qk, core.v), tape.width, dropped=dropped > 0) is None
+    return "flex" if able else "math"
+
+
+def _settled(core: Core, tape: Tape, step: Pass) -> Core:
+    """With the backend that ran."""
+    return core if core.backend != "flex" else replace(core, backend=ran(core, tape, step.dropped))
+
+
+def _less_sinks(core: Core, tape: Tape, y: Activation) -> Activation:
+    """What flex attention gives, times what the sinks leave of it."""
+    if not core.sinks:
+        return y
+    tape.keep("attention", tape.new(core.heads, tape.wide))
+    return tape.like(y)
+
+
 def is_fused(core: Core, tape: Tape, step: Pass) -> bool:
-    """Whether torch's attention runs a fused kernel, which never holds the scores.
+    """Whether one kernel runs, which never holds the scores; a core that is settled on flex attention is so.
 
     The CPU's takes no dropout and no mask that wants a gradient. CUDA's flash kernel takes 16 bits and no mask; its
     memory-efficient one takes masks, but no heads that are shared (aten/src/ATen/native/transformers/cuda).
     """
-    if core.explicit:
-        return False
+    if core.backend != "sdpa":
+        return core.backend == "flex"
     if not tape.cuda:
         learned = tape.trained and (step.learned or core.sinks)
         return core.qk == core.v and not step.dropped and not learned
@@ -138,7 +165,8 @@ def is_fused(core: Core, tape: Tape, step: Pass) -> bool:
 
 def keeps_bias(core: Core, tape: Tape, step: Pass) -> bool:
     """Whether a fused kernel keeps the mask that the position makes for all layers, and not one in its own dtype."""
-    return step.biased and is_fused(core, tape, step) and tape.width == tape.wide
+    core = _settled(core, tape, step)
+    return step.biased and is_fused(core, tape, step) and (core.backend == "flex" or tape.width == tape.wide)
 
 
 def _factors(core: Core, tape: Tape, q: Activation, v: Activation) -> list[Activation]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from archlab.components.attention import kept
+from archlab.components.attention.backend import BACKENDS, remarks
 from archlab.components.attention.base import Attention, CachedTensor, even_share
 from archlab.components.norm.spec import Norm
 from archlab.components.tape import Activation, Tape
@@ -38,7 +39,9 @@ class LatentAttention(Attention):
     cache: str = option(
         "latent", "what is kept: the latent and the shared key, or each head's keys and values", valid=CACHES
     )
-    backend: str = option("sdpa", "torch's fused attention, or the explicit softmax", valid=("sdpa", "math"))
+    backend: str = option(
+        "sdpa", "torch's fused attention, the explicit softmax, or torch's flex attention", valid=BACKENDS
+    )
 
     @classmethod
     def derive(cls, values: dict[str, Any]) -> None:
@@ -52,6 +55,9 @@ class LatentAttention(Attention):
     def check(self) -> None:
         if self.latent_eps is not None and not hasattr(self.norm, "eps"):
             raise ConfigError("latent_eps", f"the norm {self.norm.choice} has no eps", value=self.latent_eps)
+
+    def remarks(self) -> tuple[str, ...]:
+        return remarks(self.backend, None)
 
     @property
     def latent_norm(self) -> Norm:
@@ -130,7 +136,13 @@ class LatentAttention(Attention):
 
     @property
     def core(self) -> kept.Core:
-        return kept.Core(self.n_heads, self.n_heads, self.qk_dim, self.v_dim, self.backend_used == "math")
+        return kept.Core(self.n_heads, self.n_heads, self.qk_dim, self.v_dim, self.backend_used)
+
+    @property
+    def decode_core(self) -> kept.Core:
+        if self.cache == "expanded":
+            return self.core
+        return kept.Core(self.n_heads, 1, self.kv_rank + self.rope_dim, self.kv_rank, self.backend_used)
 
     def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
         return kept.latent(self, tape, x, step)

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from archlab.components.attention import spec as specs
-from archlab.components.attention.attend import attend, backend_used
+from archlab.components.attention.attend import attend
+from archlab.components.attention.backend import backend_used
 from archlab.components.attention.latent import LatentAttention as LatentSpec
+from archlab.components.attention.sight import Sight
 from archlab.components.dropout.spec import Dropout
 from archlab.components.linear import Linear
 from archlab.components.norm.module import make_norm
@@ -43,14 +45,13 @@ class SharedKV:
 class Step:
     """One forward pass as one layer's attention sees it.
 
-    rotation: turns queries and keys. mask: bool [n, m], True where visible, or a number [h, n, m] added to the scores,
-    -inf where not visible; None means causal. memory: the KV cache. recompute: whether the backward pass works out the
-    scores again from queries, keys and values. shared: what a layer that shares keys and values reads; another puts its
-    own there. owner: the axis whose module is told.
+    rotation: turns queries and keys. sight: what queries see, or the mask itself, see `mask`. memory: the KV cache.
+    recompute: whether the backward pass works out the scores again from queries, keys and values. shared: what a layer
+    that shares keys and values reads; another puts its own there. owner: the axis whose module is told.
     """
 
     rotation: Callable[[Tensor], Tensor] | None = None
-    mask: Tensor | None = None
+    sight: Sight | Tensor | None = None
     memory: Memory | None = None
     recompute: bool = False
     shared: SharedKV | None = None
@@ -58,7 +59,15 @@ class Step:
 
     def of(self, owner: str) -> Step:
         """The same, for the module at a place."""
-        return Step(self.rotation, self.mask, self.memory, self.recompute, self.shared, owner)
+        return Step(self.rotation, self.sight, self.memory, self.recompute, self.shared, owner)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """Bool [n, m], True where visible, or a number [h, n, m] added to the scores, -inf where not visible.
+
+        None means causal.
+        """
+        return self.sight.mask if isinstance(self.sight, Sight) else self.sight
 
     def turned(self, x: Tensor) -> Tensor:
         """Queries or keys [B, heads, n, width], turned by the position where it turns any."""
@@ -94,7 +103,7 @@ class Attending(nn.Module):
 
     @property
     def backend_used(self) -> str:
-        """What really runs: `sdpa`, or `math` where torch's fused attention cannot do what is asked."""
+        """What runs in place of the backend that is asked for, where that cannot do what all passes need."""
         return backend_used(self.backend, self.logit_cap)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, step: Step, scale: float, sinks: Tensor | None = None) -> Tensor:
@@ -102,8 +111,8 @@ class Attending(nn.Module):
         weighted = functools.partial(
             attend,
             scale=scale,
-            mask=step.mask,
-            causal=step.mask is None,
+            mask=step.sight,
+            causal=step.sight is None,
             sinks=sinks,
             logit_cap=self.logit_cap,
             dropout_p=self.attention_dropout if self.training else 0.0,

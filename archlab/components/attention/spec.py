@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from archlab.components.attention import kept
+from archlab.components.attention.backend import BACKENDS, backend_used, remarks
 from archlab.components.attention.base import Attention, CachedTensor, divisors, even_share
 from archlab.components.attention.latent import LatentAttention
 from archlab.components.locality import Locality
@@ -57,7 +58,9 @@ class GroupedAttention(Attention):
         None, "scores become cap tanh(score / cap), after scaling and before the mask; null: off", gt=0
     )
     backend: str = option(
-        "sdpa", "torch's fused attention, or the explicit softmax, which a logit_cap needs", valid=("sdpa", "math")
+        "sdpa",
+        "torch's fused attention, which takes no logit_cap, the explicit softmax, or torch's flex attention",
+        valid=BACKENDS,
     )
 
     @classmethod
@@ -100,12 +103,10 @@ class GroupedAttention(Attention):
 
     @property
     def backend_used(self) -> str:
-        return self.backend if self.logit_cap is None else "math"
+        return backend_used(self.backend, self.logit_cap)
 
     def remarks(self) -> tuple[str, ...]:
-        if self.backend_used == self.backend:
-            return ()
-        return (f"logit_cap {self.logit_cap:g} runs the explicit softmax (math): torch's fused attention cannot cap",)
+        return remarks(self.backend, self.logit_cap)
 
     @property
     def qk_norm_widths(self) -> tuple[int, ...] | None:
@@ -161,8 +162,8 @@ class GroupedAttention(Attention):
 
     @property
     def core(self) -> kept.Core:
-        explicit, width = self.backend_used == "math", self.head_dim
-        return kept.Core(self.n_heads, self.n_kv_heads, width, width, explicit, self.logit_cap is not None, self.sinks)
+        heads, width, capped = (self.n_heads, self.n_kv_heads), self.head_dim, self.logit_cap is not None
+        return kept.Core(*heads, width, width, self.backend_used, capped, self.sinks)
 
     def attended(self, tape: Tape, x: Activation, step: kept.Pass) -> Activation:
         return kept.grouped(self, tape, x, step)

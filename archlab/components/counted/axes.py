@@ -98,6 +98,9 @@ class CountedAttention(Counted, Attention):
     def backend_used(self) -> str:
         return str(getattr(self, "backend", "sdpa"))
 
+    def ran(self, tape: Tape, dropout: Dropout) -> str:
+        return "math" if self.backend_used == "flex" and not tape.cuda else self.backend_used
+
     def flops(self, tokens: int, pairs: int) -> int:
         rates = prefill_rates(self)
         return tokens * rates.token + pairs * rates.pair
