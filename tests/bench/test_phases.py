@@ -102,7 +102,8 @@ def test_decode_by_graphs_makes_the_same_tokens(
         for _ in range(2):
             assert torch.equal(timed.call(), plain.call())
         assert torch.equal(timed.step(), plain.step())
-    assert timed.counted == f"{plain.counted}, each step one CUDA graph, the KV cache static"
+    assert "one CUDA graph" not in plain.counted
+    assert ", each step one CUDA graph, the KV cache static" in timed.counted
     assert (timed.tokens, timed.steps, timed.cache_bytes) == (plain.tokens, plain.steps, plain.cache_bytes)
 
 
