@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
-LARGE, BILLION, SMALL = "llama-3-8b", "llama-3.2-1b", "gqa"
+LARGE, BILLION, CAPPED, SMALL = "llama-3-8b", "llama-3.2-1b", "gemma-2-2b", "gqa"
 CONTEXTS = ("1k", "4k", "16k", "64k", "128k")
-CLOCK = ("--dtype", "bf16", "--compile", "--json", "bench.seconds=5")
-COLUMNS = ("batch", "context", "tok_s", "time", "mfu", "mbu", "of_copy", "kv_allocated", "peak")
+CLOCK = ("--dtype", "bf16", "--json", "bench.seconds=5")
+COLUMNS = ("backend", "phase", "batch", "context", "tok_s", "time", "mfu", "mbu", "of_copy", "kv_allocated", "peak")
 SMALL_CLOCK = ("--json", "bench.seconds=0.3", "bench.min_repeats=1")
 
 
@@ -40,31 +40,43 @@ class Experiment(NamedTuple):
 
 def attention_at(choice: str) -> Experiment:
     """Decoding at contexts up to 128k with one choice of attention in the large model's shape."""
-    options = (f"model/attention={choice}", "--phases", "decode", "--context", ",".join(CONTEXTS))
+    options = (f"model/attention={choice}", "--compile", "--phases", "decode", "--context", ",".join(CONTEXTS))
     return Experiment(f"{choice} as the context grows", LARGE, options)
 
 
 EXPERIMENTS = {
     "decode-1": Experiment(
-        "one sequence: share of the copy bandwidth", LARGE, ("--phases", "decode", "--context", "1k"), ("of_copy", 85)
+        "one sequence: share of the copy bandwidth",
+        LARGE,
+        ("--compile", "--phases", "decode", "--context", "1k"),
+        ("of_copy", 85),
     ),
+    "decode-1-graphs": Experiment(
+        "one sequence, eager, a CUDA graph a step", LARGE, ("--graphs", "--phases", "decode", "--context", "1k")
+    ),
+    "decode-1-eager": Experiment("one sequence, eager", LARGE, ("--phases", "decode", "--context", "1k")),
     "decode-64": Experiment(
         "64 sequences: share of the copy bandwidth",
         LARGE,
-        ("--phases", "decode", "--context", "1k", "--batch", "64"),
+        ("--compile", "--phases", "decode", "--context", "1k", "--batch", "64"),
         ("of_copy", 60),
     ),
     "prefill": Experiment(
         "4 prompts of 2,048 tokens: share of the matmul rate",
         LARGE,
-        ("--phases", "prefill", "--context", "2k", "--batch", "4"),
+        ("--compile", "--phases", "prefill", "--context", "2k", "--batch", "4"),
         ("mfu", 75),
     ),
     "train": Experiment(
         "a step on 8 x 2,048 tokens: share of the matmul rate",
         BILLION,
-        ("--phases", "train", "--context", "2k", "--batch", "8"),
+        ("--compile", "--phases", "train", "--context", "2k", "--batch", "8"),
         ("mfu", 55),
+    ),
+    "soft-cap": Experiment(
+        "capped scores and windows: the explicit softmax and flex attention",
+        CAPPED,
+        ("--phases", "prefill,decode", "--context", "4k", "--backend", "math,flex"),
     ),
     **{f"attention-{choice}": attention_at(choice) for choice in ("mha", "gqa", "mqa", "mla")},
 }
@@ -83,7 +95,7 @@ def bench(experiment: Experiment, small: bool) -> dict[str, Any]:
 
 def _shrunk(option: str) -> str:
     """A context that a small model on a slow device goes through in a moment."""
-    return {"2k": "128", "1k": "64", ",".join(CONTEXTS): "64,128", "64": "8"}.get(option, option)
+    return {"2k": "128", "1k": "64", "4k": "128", ",".join(CONTEXTS): "64,128", "64": "8"}.get(option, option)
 
 
 def rows_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:

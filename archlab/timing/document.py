@@ -205,6 +205,9 @@ def _before(lines: Sequence[Line], labels: Sequence[str]) -> Table:
         Column("recompiles", "1", "measured", "graphs compiled while the clock ran"): lambda line: line.value(
             "recompiles"
         ),
+        Column("products", how="the ways with the weights that were quickest before the clock, on a CPU"): lambda line: (
+            line.rate.how.partition("products: ")[2].partition(";")[0] or None
+        ),
         Column("attention", how="the backend that a profiler saw"): lambda line: line.rate.how.partition("attention: ")[
             2
         ],

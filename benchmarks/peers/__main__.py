@@ -1,11 +1,12 @@
 """archlab's module beside other people's, on this machine's CPU: prefill, decode with a cache, and a training step.
 
     python benchmarks/peers [--shapes minimind gpt2] [--dtypes float32 bfloat16] [--rounds 5] [--candidates ...]
+        [--phases ...]
 
 One process a candidate, one of them running at a time, in turn: A B C, then B C A, ..; medians of the rounds, each also
 as a multiple of transformers with a dynamic cache. A sample during which other processes used more than SHARE of the
 machine is taken again, at most RETAKES times; how many were kept all the same is in the result. What was measured is
-written to benchmarks/results/peers.json. requirements.txt says what must be installed.
+written to benchmarks/results, as JSON and as a table. requirements.txt says what must be installed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from candidates import CANDIDATES
 from rich.console import Console
 from rich.table import Table
 from shapes import SHAPES
-from worker import CONTEXT, NEW, PHASES, PROMPT, TRAIN
+from worker import CONTEXT, INFERENCE, NEW, PHASES, PROMPT, TRAIN, TRAINING
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "peers.json"
@@ -84,21 +86,35 @@ def _of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def compare(names: list[str], shape: str, dtype: str, rounds: int, console: Console) -> dict[str, Any]:
-    """Every phase of every candidate, by candidate: tok_s of each round, disturbances, peak memory."""
-    workers = {name: Worker(name, shape, dtype) for name in names}
-    found: dict[str, Any] = {name: {"parameters": workers[name].parameters} for name in names}
-    for phase in PHASES:  # training last: what it holds would count in the memory of the others
+def compare(names: list[str], shape: str, dtype: str, asked: Namespace, console: Console) -> dict[str, Any]:
+    """The phases of every candidate, by candidate: tok_s of each round, disturbances, peak memory.
+
+    Training has a process a sample: the same code takes up to 15 % longer in one than in the next, as its memory lies.
+    """
+    found: dict[str, Any] = {name: {} for name in names}
+    workers: dict[str, Worker] = {}
+    for phase in asked.phases:
         samples: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        for turn in range(rounds):
+        for turn in range(asked.rounds):
             for name in [*names[turn % len(names) :], *names[: turn % len(names)]]:
+                if name not in workers:
+                    workers[name] = Worker(name, shape, dtype)
                 samples[name].append(workers[name].sample(phase))
+                found[name]["parameters"] = workers[name].parameters
+                if phase in TRAINING:
+                    workers.pop(name).end()
         for name, taken in samples.items():
             found[name][phase] = _summary(taken)
+        if phase == INFERENCE[-1]:
+            _end(workers)
         console.print(f"  {shape} {dtype} {phase}: done", style="dim")
-    for worker in workers.values():
-        worker.end()
+    _end(workers)
     return found
+
+
+def _end(workers: dict[str, Worker]) -> None:
+    while workers:
+        workers.popitem()[1].end()
 
 
 def _summary(taken: list[dict[str, Any]]) -> dict[str, Any]:
@@ -119,18 +135,39 @@ def table(title: str, found: dict[str, Any]) -> Table:
     for column in ("candidate", "parameters", *PHASES, "MiB inference", "MiB training"):
         shown.add_column(column, justify="left" if column == "candidate" else "right")
     for name, phases in found.items():
-        cells = [_cell(phases[phase], found.get(BASE, {}).get(phase, {})) for phase in PHASES]
-        memory = [str(phases[phase].get("peak_rss_mib", "-")) for phase in ("decode_b8", "train")]
+        cells = [_cell(phases.get(phase), found.get(BASE, {}).get(phase, {})) for phase in PHASES]
+        memory = [str(phases.get(phase, {}).get("peak_rss_mib", "-")) for phase in ("decode_b8", "train")]
         shown.add_row(name, f"{phases['parameters']:,}", *cells, *memory)
     return shown
 
 
-def _cell(phase: dict[str, Any], base: dict[str, Any]) -> str:
-    if "error" in phase:
+def _cell(phase: dict[str, Any] | None, base: dict[str, Any]) -> str:
+    if phase is None or "error" in phase:
         return "-"
     ratio = f" ({phase['tok_s'] / base['tok_s']:.2f})" if "tok_s" in base else ""
     spread = (max(phase["rounds"]) - min(phase["rounds"])) / 2 / phase["tok_s"]
     return f"{phase['tok_s']:,.1f}{ratio} ±{spread:.0%}"
+
+
+def summary(results: dict[str, Any]) -> str:
+    """archlab and the best of the others in Markdown: multiples of transformers with a dynamic cache, and least MiB."""
+    heads = {**dict.fromkeys(PHASES, "tok_s"), "decode_b8 ": "peak_rss_mib", "train ": "peak_rss_mib"}
+    names = [phase if kind == "tok_s" else f"MiB {phase.strip()}" for phase, kind in heads.items()]
+    lines = [f"| | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
+    for cell, found in results["results"].items():
+        cells = (_beside(found, phase.strip(), kind) for phase, kind in heads.items())
+        lines.append(f"| {cell} | {' | '.join(cells)} |")
+    about = results["environment"]
+    return "\n".join([*lines, "", f"{about['cpu']}, {about['cores']} cores; {about['work']}."]) + "\n"
+
+
+def _beside(found: dict[str, Any], phase: str, kind: str) -> str:
+    """archlab's figure / the best of the libraries'."""
+    made = {name: phases[phase][kind] for name, phases in found.items() if kind in phases.get(phase, {})}
+    others = [value for name, value in made.items() if name not in ("archlab", "by-hand")]
+    if kind != "tok_s":
+        return f"{made['archlab']:,} / {min(others):,}"
+    return f"{made['archlab'] / made[BASE]:.2f} / {max(others) / made[BASE]:.2f}"
 
 
 def environment() -> dict[str, Any]:
@@ -147,15 +184,19 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])
     parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
+    parser.add_argument("--phases", nargs="+", choices=PHASES, default=list(PHASES), help="others stay as they were")
     parser.add_argument("--rounds", type=int, default=5)
     asked, console = parser.parse_args(), Console(width=200)
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"results": {}}
     for shape in asked.shapes:
         for dtype in asked.dtypes:
-            found = compare(asked.candidates, shape, dtype, asked.rounds, console)
+            kept = results["results"].get(f"{shape} {dtype}", {})
+            made = compare(asked.candidates, shape, dtype, asked, console)
+            found = {name: kept.get(name, {}) | phases for name, phases in made.items()}
             results["environment"] = environment()
             results["results"][f"{shape} {dtype}"] = found
             RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            RESULTS.with_suffix(".md").write_text(summary(results), encoding="utf-8")
             console.print(table(f"{shape} {dtype}: tok/s (multiple of {BASE}) ± half the range", found))
 
 

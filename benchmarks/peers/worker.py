@@ -17,7 +17,8 @@ from torch import Tensor
 
 PROMPT, CONTEXT, NEW = 512, 128, 64
 TRAIN = (4, 256)
-PHASES = ("prefill", "prefill_last", "decode_b1", "decode_b8", "train")
+INFERENCE, TRAINING = ("prefill", "prefill_last", "decode_b1", "decode_b8"), ("train",)
+PHASES = INFERENCE + TRAINING
 
 
 def ids(shape: Shape, batch: int, length: int) -> Tensor:

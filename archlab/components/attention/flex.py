@@ -14,9 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex_module
-from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from archlab.components.locality import Locality
+from archlab.errors import RequestError
+
+try:
+    from torch.nn.attention.flex_attention import AuxRequest
+except ImportError:
+    wanted = f"flex attention wants torch 2.13, not {torch.__version__}; the backends sdpa and math run"
+    raise RequestError(wanted) from None
 
 BLOCK = 128
 KERNELS = 64
