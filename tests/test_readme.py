@@ -1,9 +1,15 @@
-"""The README's Python example gives what it says."""
+"""The README gives what it says: its Python example, and what was measured."""
 
 import re
 from pathlib import Path
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_comparison_with_others_is_what_was_measured():
+    shown = re.search(r"<!-- peers -->\n(.*?)<!-- end peers -->", README, re.DOTALL)[1]
+    assert shown == (ROOT / "benchmarks" / "results" / "peers.md").read_text(encoding="utf-8")
 
 
 def test_the_python_example_gives_the_values_in_its_comments():

@@ -6,7 +6,8 @@ shape, dtype and rows: one runs a matrix-vector product on one thread, another s
 (docs/log.md). So nobody guesses: `tune` (archlab/decoder/tune.py) tries the ways on the very weights.
 
 A packed weight lies in memory as oneDNN reads it. It is the same parameter with the same numbers, but nothing except a
-product without gradients can use it until it is unpacked.
+product without gradients can use it until it is unpacked. Of a weight that others own, as a tied head's, there is a
+packed copy beside it.
 """
 
 from __future__ import annotations
@@ -77,12 +78,14 @@ class Product(nn.Module):
 
     weight: Any
     alone = True
-    """Whether nothing but products reads the weight, so that it may be packed."""
+    """Whether nothing but products reads a weight of its own, so that it may be packed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.quickest: dict[int, Way] = {}
         self.packed = False
+        self.copied: tuple[Tensor, int] | None = None
+        """A packed copy of a weight that is not its own, and which version of it that is."""
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """x [.., in], weight [out, in], bias [out] -> [.., out]: F.linear, or without gradients what is quickest.
@@ -91,27 +94,33 @@ class Product(nn.Module):
         """
         if not (self.quickest or self.packed):
             return F.linear(x, weight, bias)
-        way = onednn if self.packed else self.quickest.get(x.numel() // x.shape[-1])
-        if torch.is_grad_enabled() and self.packed:
+        if torch.is_grad_enabled() and weight.is_mkldnn:
             raise RuntimeError("weights are packed for inference: run without gradients, or call decoder.unpack()")
+        way = onednn if self.packed else self.quickest.get(x.numel() // x.shape[-1])
         if way is None or torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu":
             return F.linear(x, weight, bias)
+        if self.copied is not None and self.copied[1] == weight._version:
+            weight = self.copied[0]
         return way(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], -1)
 
     @torch.inference_mode(False)  # what is made in that mode can never be trained
     @torch.no_grad()
-    def pack(self, rows: int) -> None:
-        """Have the weight lie as oneDNN reads it for so many rows, in place of what it was."""
-        self._swap(torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), rows))
+    def pack(self, weight: Tensor, rows: int) -> None:
+        """Have the weight lie as oneDNN reads it for so many rows: its own in place of what it was, or a copy."""
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
+        if self.weight is None:
+            self.copied = packed, weight._version
+        else:
+            self._swap(packed)
         self.packed = True
 
     @torch.inference_mode(False)
     @torch.no_grad()
     def unpack(self) -> None:
         """Have the weight as it was, to the bit; a gradient that it had is gone."""
-        if self.packed:
+        if self.packed and self.weight is not None:
             self._swap(self.weight.to_dense())
-            self.packed = False
+        self.packed, self.copied = False, None
 
     def _swap(self, other: Tensor) -> None:
         """Put another tensor into the parameter, which stays the object that an optimizer knows."""
@@ -119,5 +128,5 @@ class Product(nn.Module):
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self.packed:
+        if self.packed and self.weight is not None:
             destination[f"{prefix}weight"] = self.weight.detach().to_dense()

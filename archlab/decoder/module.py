@@ -86,7 +86,8 @@ class Decoder(Generative):
         """Find the quickest products on this CPU, for each number of rows that a pass has: batch x tokens.
 
         A decode step has a row a sequence. pack: weights may lie as oneDNN reads them, which nothing but inference can
-        use until `unpack`. Returns what was found; nothing on another device, nor where the decoder is compiled.
+        use until `unpack`; a tied head has a copy. Returns what was found; nothing on another device, or where the
+        decoder is compiled.
         """
         if self._compiled_call_impl is not None:
             return {}

@@ -37,7 +37,7 @@ def tune(decoder: nn.Module, tied: Tensor, rows: Sequence[int], pack: bool = Fal
 
     tied: the weight of a head that has none of its own. pack: whether weights may be packed where that is quicker; what
     is packed stays so. Returns the way's name by rows, shape and dtype; nothing is tried on another device than a CPU.
-    Costs a few passes over the weights, and one weight's memory.
+    Costs a few passes over the weights, and one weight's memory; a tied head that is packed keeps as much.
     """
     if tied.device.type != "cpu":
         return {}
@@ -62,8 +62,7 @@ def _kinds(decoder: nn.Module, tied: Tensor) -> Iterator[Held]:
     for module in decoder.modules():
         if isinstance(module, Product):
             weight = tied if module.weight is None else module.weight
-            may = module.weight is not None and module.alone
-            kinds[weight.shape, weight.dtype, module.packed, may].append((module, weight))
+            kinds[weight.shape, weight.dtype, module.packed, module.alone].append((module, weight))
     yield from kinds.values()
 
 
@@ -73,7 +72,7 @@ def _settle(held: Held, rows: Sequence[int], pack: bool) -> dict[int, str]:
     if module.packed:
         return dict.fromkeys(rows, "packed")
     least = {count: _choose(held, count) for count in rows}
-    if pack and module.weight is not None and module.alone and has_onednn(weight.dtype) and _packed(held, least):
+    if pack and module.alone and has_onednn(weight.dtype) and _packed(held, least):
         return dict.fromkeys(rows, "packed")
     return {count: name for count, (name, _) in least.items()}
 
@@ -94,13 +93,13 @@ def _choose(held: Held, rows: int) -> tuple[str, float]:
 def _packed(held: Held, least: dict[int, tuple[str, float]]) -> bool:
     """Pack all of a kind if that is quicker over all numbers of rows than what was found."""
     most = max(least)
-    for module, _ in held[:TRIED]:
-        module.pack(most)
-    weights = [module.weight for module, _ in held[:TRIED]]
+    for module, weight in held[:TRIED]:
+        module.pack(weight, most)
+    weights = [weight if module.copied is None else module.copied[0] for module, weight in held[:TRIED]]
     seconds = sum(_time(weights, rows, {"packed": onednn})["packed"] for rows in least)
     if quicker := seconds * GAIN < sum(taken for _, taken in least.values()):
-        for module, _ in held[TRIED:]:
-            module.pack(most)
+        for module, weight in held[TRIED:]:
+            module.pack(weight, most)
     else:
         for module, _ in held[:TRIED]:
             module.unpack()

@@ -205,7 +205,7 @@ def _before(lines: Sequence[Line], labels: Sequence[str]) -> Table:
         Column("recompiles", "1", "measured", "graphs compiled while the clock ran"): lambda line: line.value(
             "recompiles"
         ),
-        Column("products", how="the ways with the weights that were quickest before the clock, on a CPU"): lambda line: (
+        Column("products", how="the ways to multiply with weights that were quickest"): lambda line: (
             line.rate.how.partition("products: ")[2].partition(";")[0] or None
         ),
         Column("attention", how="the backend that a profiler saw"): lambda line: line.rate.how.partition("attention: ")[

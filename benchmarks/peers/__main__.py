@@ -18,6 +18,7 @@ import os
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -32,6 +33,17 @@ from worker import CONTEXT, INFERENCE, NEW, PHASES, PROMPT, TRAIN, TRAINING
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "peers.json"
 BASE = "hf-dynamic"
+HEADS = {
+    "prefill": ("prefill", "tok_s"),
+    "last logits": ("prefill_last", "tok_s"),
+    "decode, 1": ("decode_b1", "tok_s"),
+    "decode, 8": ("decode_b8", "tok_s"),
+    "training": ("train", "tok_s"),
+    "MiB, inference": ("decode_b8", "peak_rss_mib"),
+    "MiB, training": ("train", "peak_rss_mib"),
+}
+"""Columns of the summary: the phase and figure of each."""
+
 SHARE, RETAKES = 0.06, 3
 LIBRARIES = ("archlab", "torch", "transformers", "litgpt", "x-transformers")
 
@@ -151,14 +163,14 @@ def _cell(phase: dict[str, Any] | None, base: dict[str, Any]) -> str:
 
 def summary(results: dict[str, Any]) -> str:
     """archlab and the best of the others in Markdown: multiples of transformers with a dynamic cache, and least MiB."""
-    heads = {**dict.fromkeys(PHASES, "tok_s"), "decode_b8 ": "peak_rss_mib", "train ": "peak_rss_mib"}
-    names = [phase if kind == "tok_s" else f"MiB {phase.strip()}" for phase, kind in heads.items()]
-    lines = [f"| | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
-    for cell, found in results["results"].items():
-        cells = (_beside(found, phase.strip(), kind) for phase, kind in heads.items())
+    lines = [f"| | {' | '.join(HEADS)} |", "|---|" + "---:|" * len(HEADS)]
+    for cell, found in sorted(results["results"].items(), reverse=True):
+        cells = (_beside(found, *figure) for figure in HEADS.values())
         lines.append(f"| {cell} | {' | '.join(cells)} |")
     about = results["environment"]
-    return "\n".join([*lines, "", f"{about['cpu']}, {about['cores']} cores; {about['work']}."]) + "\n"
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if name != "archlab")
+    machine = f"{about['cpu']} with {' '.join(about['flags'])}, {about['cores']} cores; {versions}; {about['work']}"
+    return "\n".join([*lines, "", *textwrap.wrap(machine + ".", 120)]) + "\n"
 
 
 def _beside(found: dict[str, Any], phase: str, kind: str) -> str:
@@ -192,7 +204,7 @@ def main() -> None:
         for dtype in asked.dtypes:
             kept = results["results"].get(f"{shape} {dtype}", {})
             made = compare(asked.candidates, shape, dtype, asked, console)
-            found = {name: kept.get(name, {}) | phases for name, phases in made.items()}
+            found = kept | {name: kept.get(name, {}) | phases for name, phases in made.items()}
             results["environment"] = environment()
             results["results"][f"{shape} {dtype}"] = found
             RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

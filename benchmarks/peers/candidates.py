@@ -146,9 +146,11 @@ class HuggingFace(Candidate):
 class HuggingFaceStatic(HuggingFace):
     static = True
 
+    def plain(self, ids: Tensor) -> Tensor:
+        raise NotImplementedError("trains as hf-dynamic does")
 
-class HuggingFaceCompiled(HuggingFace):
-    static = True
+
+class HuggingFaceCompiled(HuggingFaceStatic):
     compiled = True
 
 
