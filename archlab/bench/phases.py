@@ -20,7 +20,9 @@ from torch.optim.adamw import adamw
 
 from archlab.bench.clock import Call
 from archlab.components.head import module as head
+from archlab.components.product import has_onednn
 from archlab.decoder.cache import KVCache
+from archlab.decoder.dtype import torch_dtype
 from archlab.decoder.generate import evaluating
 from archlab.decoder.graph import GraphedStep
 from archlab.decoder.module import Decoder
@@ -173,13 +175,19 @@ def _random_ids(decoder: Decoder, batch: int, tokens: int, seed: int) -> Tensor:
 
 
 def _products(decoder: Decoder, *rows: int) -> str:
-    """Have products of so many rows go the quickest way; what that is, in words.
-
-    Weights of 32 bits stay as they are: oneDNN reads them nearly as fast, and packing leaves holes in the memory.
-    """
-    half = decoder.embedding.weight.dtype.itemsize == 2
-    found = sorted(set(decoder.tune(*dict.fromkeys(rows), pack=half).values()))
+    """Have products of so many rows go the quickest way; what that is, in words."""
+    weight = decoder.embedding.weight
+    found = sorted(set(decoder.tune(*dict.fromkeys(rows), pack=packs(weight.dtype, weight.device.type)).values()))
     return f"; products: {', '.join(found)}" if found else ""
+
+
+def packs(dtype: str | torch.dtype, device: str) -> bool:
+    """Whether weights may be packed while a phase without gradients is timed on a kind of device.
+
+    Those of 32 bits stay as they are: oneDNN reads them nearly as fast, and packing leaves holes in the memory.
+    """
+    known = torch_dtype(dtype)
+    return device == "cpu" and known.itemsize == 2 and has_onednn(known)
 
 
 def _cache(decoder: Decoder, workload: Workload, static: bool = False) -> KVCache:

@@ -19,7 +19,8 @@ from archlab.bench.compiled import compilations, compile_in_place
 from archlab.bench.device import Device, environment, pick
 from archlab.bench.figures import Figures, Trouble, compiling, missing, speeds
 from archlab.bench.fractions import fractions, work_of, working_set
-from archlab.bench.phases import PHASES, Run
+from archlab.bench.phases import PHASES, Run, packs
+from archlab.components.head.spec import LanguageHead
 from archlab.cost.activations import Training
 from archlab.cost.memory import Inference, inference_memory, training_memory
 from archlab.cost.optimizers import RECIPES
@@ -231,7 +232,12 @@ def memory_of(phase: str, spec: DecoderSpec, workload: Workload, device: Device)
         return training_memory(spec, training, RECIPES["adamw"]).total
     work = Inference(workload.batch, workload.prompt, workload.length, dtype, workload.cache_dtype, kind)
     more = workload.batch * (workload.prompt - 1) * spec.head.width * DTYPE_BYTES[dtype] if phase == "prefill" else 0
-    return inference_memory(spec, work).total + (more if workload.logits == "all" else 0)
+    copied = spec.head.width * spec.d_model * DTYPE_BYTES[dtype] if packs(dtype, kind) and _is_tied(spec) else 0
+    return inference_memory(spec, work).total + copied + (more if workload.logits == "all" else 0)
+
+
+def _is_tied(spec: DecoderSpec) -> bool:
+    return isinstance(spec.head, LanguageHead) and spec.head.tied
 
 
 def _trouble(error: BaseException, room: str) -> Trouble:

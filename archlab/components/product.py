@@ -57,7 +57,8 @@ def _rows(y: Tensor) -> Tensor:
 
 
 def _plus(y: Tensor, bias: Tensor | None) -> Tensor:
-    return y if bias is None else y + bias
+    """y, which is nobody else's, with the bias in it."""
+    return y if bias is None else y.add_(bias)
 
 
 def ways(dtype: torch.dtype) -> dict[str, Way]:
