@@ -35,11 +35,14 @@ def test_which_widths(lab: Lab, rule: tuple[str, ...], widths: list[int]) -> Non
 
 @pytest.mark.slow
 def test_four_times_the_width_takes_longer_and_the_sentence_says_so(lab: Lab) -> None:
-    made = lab("width", "widths=1024,4096", "tokens=64", "seconds=1")
-    for row in rows(made, "width")[1::2]:
-        assert row["times"] - 1 > row["interval"] / 100 * row["times"]
-    assert "+300.00 %" in made["verdict"]
-    assert made["verdict"].count(" x to ") == 3
+    for _ in range(4):  # others on the machine may widen an interval beyond the factor; wrong it stays each time
+        made = lab("width", "widths=1024,4096", "tokens=64", "seconds=1")
+        assert "+300.00 %" in made["verdict"]
+        told = [row["times"] - 1 > row["interval"] / 100 * row["times"] for row in rows(made, "width")[1::2]]
+        assert made["verdict"].count(" x to ") == sum(told)
+        if all(told):
+            break
+    assert all(told)
 
 
 def test_a_machine_that_works_for_others_is_said_to(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
