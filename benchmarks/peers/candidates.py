@@ -36,8 +36,9 @@ class Archlab(Candidate):
     def __init__(self, shape: Shape, dtype: torch.dtype) -> None:
         import archlab
 
-        spec = archlab.load(shape.preset, *shape.overrides)
-        self.module, self.dtype = archlab.build(spec, dtype=str(dtype).removeprefix("torch.")), dtype
+        choices = {key: [value] for key, _, value in (override.partition("=") for override in shape.overrides)}
+        (point,) = archlab.sweep(shape.preset, choices)  # as `archlab.load`, without Hydra's 9 MiB
+        self.module, self.dtype = archlab.build(point.spec, dtype=str(dtype).removeprefix("torch.")), dtype
         self.rows: tuple[int, ...] = ()
 
     def ready(self, *rows: int) -> None:
