@@ -25,7 +25,21 @@ RESULTS = Path(__file__).parent / "results" / "gpu.json"
 LARGE, BILLION, CAPPED, SMALL = "llama-3-8b", "llama-3.2-1b", "gemma-2-2b", "gqa"
 CONTEXTS = ("1k", "4k", "16k", "64k", "128k")
 CLOCK = ("--dtype", "bf16", "--json", "bench.seconds=5")
-COLUMNS = ("backend", "phase", "batch", "context", "tok_s", "time", "mfu", "mbu", "of_copy", "kv_allocated", "peak")
+LABELS = ("model", "dtype", "backend", "batch", "context", "phase")
+COLUMNS = (
+    "backend",
+    "phase",
+    "batch",
+    "context",
+    "tok_s",
+    "time",
+    "mfu",
+    "mbu",
+    "of_copy",
+    "kv_allocated",
+    "peak",
+    "why",
+)
 SMALL_CLOCK = ("--json", "bench.seconds=0.3", "bench.min_repeats=1")
 
 
@@ -103,11 +117,15 @@ def rows_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     if "tables" not in document:
         return []
     tables = {name: table["rows"] for name, table in document["tables"].items()}
-    parts = zip(*(tables[name] for name in ("throughput", "roofline", "ceilings", "memory")), strict=True)
-    rows = [{key: value for part in point for key, value in part.items()} for point in parts]
+    points: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for name in ("throughput", "roofline", "ceilings", "memory"):
+        for part in tables.get(name, []):  # what was not timed, as for want of memory, is in the first alone
+            points.setdefault(tuple(part.get(label) for label in LABELS), {}).update(part)
+    rows = list(points.values())
     for row in rows:
-        mbu, read, copy = row.get("mbu"), row.get("read"), row.get("copy")
-        row["of_copy"] = mbu * read / copy if mbu and read and copy else None
+        mbu, read, copy = (_number(row.get(name)) for name in ("mbu", "read", "copy"))
+        row["of_copy"] = mbu * read / copy if copy else None
+        row["why"] = None if _number(row.get("tok_s")) else row.get("stopped")
     return rows
 
 
@@ -116,7 +134,12 @@ def missed(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> bool:
     if experiment.goal is None:
         return not rows
     figure, share = experiment.goal
-    return not rows or any((row.get(figure) or 0) < share for row in rows)
+    return not rows or any(_number(row.get(figure)) < share for row in rows)
+
+
+def _number(value: Any) -> float:
+    """A figure, 0 for one that has no value."""
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def table(name: str, experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> Table:
