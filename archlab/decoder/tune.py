@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from archlab.components.product import Held, Product, Way, has_onednn, onednn, rows_first, ways
 from archlab.errors import RequestError
+from archlab.host import available_memory
 
 FEW_ROWS = 32
 """Rows up to which a product is as fast as its weight is read."""
@@ -28,6 +29,9 @@ ROUNDS, SECONDS = 20, 0.3
 
 GAIN = 1.05
 """How many times quicker a way must be to be taken."""
+
+ROOM = 2
+"""How many times a weight's bytes must be free for it to be packed, which has it in memory twice."""
 
 Kind = list[tuple[Product, Tensor]]
 """The modules whose weights are alike, each with what it multiplies with."""
@@ -89,7 +93,8 @@ def _settle(alike: Kind, rows: Sequence[int], pack: bool) -> dict[int, str]:
     if module.packed:
         return dict.fromkeys(rows, "packed")
     least = {count: _choose(alike, count) for count in rows}
-    if pack and has_onednn(weight.dtype) and _packed(alike, least):
+    room = weight.nbytes * ROOM <= available_memory()
+    if pack and room and has_onednn(weight.dtype) and _packed(alike, least):
         return dict.fromkeys(rows, "packed")
     return {count: name for count, (name, _) in least.items()}
 

@@ -261,6 +261,15 @@ def test_a_weight_of_two_modules_is_not_packed(owner: str) -> None:
     near(logits(decoder), wanted)
 
 
+def test_a_weight_is_packed_where_memory_holds_it_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = plain("untied")
+    monkeypatch.setattr(tuning, "available_memory", lambda: 2 * 50 * 32 * 4)
+    decoder.tune(10, pack=True)
+    for name, held in decoder.named_parameters():
+        wanted = name.endswith(("head.weight", "down.weight"))  # [50, 32] and [32, 48]; the others are larger
+        assert held.is_mkldnn == wanted, name
+
+
 def test_a_compiled_pass_says_what_it_cannot_read() -> None:
     compiled = torch.compile(packed(), backend="eager", fullgraph=True)
     with pytest.raises(Exception, match=r"decoder\.unpack\(\)"):
