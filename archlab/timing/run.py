@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from archlab.bench.child import alone
-from archlab.bench.figures import Figures
+from archlab.bench.figures import Figures, Trouble, missing
+from archlab.errors import RequestError
 from archlab.frozen import Frozen, replace
-from archlab.point import point_in_turns, save
+from archlab.point import invalid_point, point_in_turns, save
 from archlab.record import Record
 from archlab.timing.points import Point, found_cells
 from archlab.timing.rounds import Ratio, Running, interleave, ratios
@@ -22,7 +23,7 @@ Tell = Callable[[Point, Figures], None]
 class Timed(Frozen):
     """What became of the points: records by the point's number, and, in turns, ratios to the first of each cell.
 
-    interrupted: Ctrl-C ended it; what was finished is there. lost: records that could not be written.
+    interrupted: Ctrl-C ended it; what was finished is there. lost: how many records could not be written.
     """
 
     points: Sequence[Point]
@@ -31,6 +32,11 @@ class Timed(Frozen):
     folder: Path
     interrupted: bool = False
     lost: int = 0
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a record in the folder."""
+        return len(self.records) > self.lost
 
     @property
     def ok(self) -> bool:
@@ -45,7 +51,10 @@ def fresh_folder() -> Path:
 
 
 def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Path) -> Timed:
-    """Time all points. A record that cannot be written is told of and shown all the same."""
+    """Time all points. A record that cannot be written is told of and shown all the same.
+
+    Raises RequestError for a point that its process refuses, but once another is finished, that one is `invalid`.
+    """
     records: dict[int, Record] = {}
     found: list[Ratio] = []
     lost: list[int] = []
@@ -59,26 +68,37 @@ def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Pat
     try:
         if in_turns:
             for cell in found_cells(points):
-                found += _side_by_side(points, cell, tell, done)
+                found += _side_by_side(points, cell, tell, done, first=not records)
         else:
             for number, point in enumerate(points):
-                done(number, alone(_running(point, tell, turns=False)))
+                done(number, alone(_running(point, tell, turns=False, first=not records)))
     except KeyboardInterrupt:
         interrupted = True
     return Timed(points, records, found, folder, interrupted, len(lost))
 
 
-def _running(point: Point, tell: Tell, turns: bool) -> Running:
+def _running(point: Point, tell: Tell, turns: bool, first: bool) -> Running:
+    """The point's record. Raises RequestError where its process refuses it and nothing was finished before it."""
     told = functools.partial(tell, point)
-    return point_in_turns(point.config, point.overrides, point.typed, None, told, turns)
+    try:
+        return (yield from point_in_turns(point.config, point.overrides, point.typed, None, told, turns))
+    except RequestError as error:
+        if first:
+            raise
+        record = invalid_point(point.config, point.overrides, error)
+        for phase in point.request.bench.phases:
+            made = missing(phase, Trouble("invalid", str(error)), "not timed")
+            record.figures |= made
+            told(made)
+        return record
 
 
 def _side_by_side(
-    points: Sequence[Point], cell: tuple[int, int], tell: Tell, done: Callable[[int, Record], None]
+    points: Sequence[Point], cell: tuple[int, int], tell: Tell, done: Callable[[int, Record], None], first: bool
 ) -> list[Ratio]:
     """The points of a cell in turns; their ratios, by the number among all."""
     numbers = [number for number, point in enumerate(points) if point.cell == cell]
-    running = [_running(points[number], tell, turns=True) for number in numbers]
+    running = [_running(points[number], tell, turns=True, first=first) for number in numbers]
     try:
         rounds = interleave(running, lambda at, record: done(numbers[at], record))
     finally:
