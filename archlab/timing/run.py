@@ -12,7 +12,7 @@ from archlab.bench.child import alone
 from archlab.bench.figures import Figures, Trouble, missing
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, replace
-from archlab.point import invalid_point, point_in_turns, save
+from archlab.point import interrupted_point, invalid_point, point_in_turns, save
 from archlab.record import Record
 from archlab.timing.points import Point, found_cells
 from archlab.timing.rounds import Ratio, Running, interleave, ratios
@@ -55,52 +55,72 @@ def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Pat
 
     Raises RequestError for a point that its process refuses, but once another is finished, that one is `invalid`.
     """
-    records: dict[int, Record] = {}
+    made = _Made(points, tell, folder)
     found: list[Ratio] = []
-    lost: list[int] = []
-
-    def done(number: int, record: Record) -> None:
-        records[number] = record
-        if not _keep(record, folder / str(number) if len(points) > 1 else folder):
-            lost.append(number)
-
     interrupted = False
     try:
         if in_turns:
             for cell in found_cells(points):
-                found += _side_by_side(points, cell, tell, done, first=not records)
+                found += _side_by_side(points, cell, made)
         else:
             for number, point in enumerate(points):
-                done(number, alone(_running(point, tell, turns=False, first=not records)))
+                made.done(number, alone(_running(point, made, turns=False)))
     except KeyboardInterrupt:
         interrupted = True
-    return Timed(points, records, found, folder, interrupted, len(lost))
+        made.end()
+    return Timed(points, made.records, found, folder, interrupted, made.lost)
 
 
-def _running(point: Point, tell: Tell, turns: bool, first: bool) -> Running:
+class _Made:
+    """What there is so far. figures: of each point, those that were told of, also where it is not done."""
+
+    def __init__(self, points: Sequence[Point], tell: Tell, folder: Path) -> None:
+        self.points, self.tell, self.folder = points, tell, folder
+        self.records: dict[int, Record] = {}
+        self.figures: dict[int, Figures] = {}
+        self.lost = 0
+
+    def told(self, point: Point, figures: Figures) -> None:
+        """Keep what was measured of a point, and tell of it."""
+        self.figures.setdefault(id(point), {}).update(figures)  # two points may be equal
+        self.tell(point, figures)
+
+    def done(self, number: int, record: Record) -> None:
+        """Keep a point's record."""
+        self.records[number] = record
+        if not _keep(record, self.folder / str(number) if len(self.points) > 1 else self.folder):
+            self.lost += 1
+
+    def end(self) -> None:
+        """Keep what was measured of points that were interrupted."""
+        for number, point in enumerate(self.points):
+            if number not in self.records and id(point) in self.figures:
+                about = point.config, point.overrides, point.typed
+                self.done(number, interrupted_point(*about, self.figures[id(point)]))
+
+
+def _running(point: Point, made: _Made, turns: bool) -> Running:
     """The point's record. Raises RequestError where its process refuses it and nothing was finished before it."""
-    told = functools.partial(tell, point)
+    told = functools.partial(made.told, point)
     try:
         return (yield from point_in_turns(point.config, point.overrides, point.typed, None, told, turns))
     except RequestError as error:
-        if first:
+        if not made.records:
             raise
         record = invalid_point(point.config, point.overrides, error)
         for phase in point.request.bench.phases:
-            made = missing(phase, Trouble("invalid", str(error)), "not timed")
-            record.figures |= made
-            told(made)
+            figures = missing(phase, Trouble("invalid", str(error)), "not timed")
+            record.figures |= figures
+            told(figures)
         return record
 
 
-def _side_by_side(
-    points: Sequence[Point], cell: tuple[int, int], tell: Tell, done: Callable[[int, Record], None], first: bool
-) -> list[Ratio]:
+def _side_by_side(points: Sequence[Point], cell: tuple[int, int], made: _Made) -> list[Ratio]:
     """The points of a cell in turns; their ratios, by the number among all."""
     numbers = [number for number, point in enumerate(points) if point.cell == cell]
-    running = [_running(points[number], tell, turns=True, first=first) for number in numbers]
+    running = [_running(points[number], made, turns=True) for number in numbers]
     try:
-        rounds = interleave(running, lambda at, record: done(numbers[at], record))
+        rounds = interleave(running, lambda at, record: made.done(numbers[at], record))
     finally:
         for each in running:
             each.close()  # where one was refused or interrupted, the others' processes end too

@@ -18,6 +18,7 @@ from archlab.timing.document import document
 from archlab.timing.points import Asked, Point, points
 from archlab.timing.run import time_points
 
+TIMED = {"prefill_tok_s": Figure(5.0, "tok/s", "measured", "stopped: so")}
 REFUSED, STOPPED = RequestError("device: 'cuda' is not available here"), KeyboardInterrupt()
 
 
@@ -26,12 +27,18 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
     """What becomes of the points in turn; a test fills it."""
     made: list[BaseException | None] = []
 
-    def point_in_turns(config: Any, overrides: Any, *_: Any) -> Generator[Turn, bool, Record]:
+    def point_in_turns(
+        config: Any, overrides: Any, typed: Any, progress: Any, told: Any, turns: bool
+    ) -> Generator[Turn, bool, Record]:
         end = made.pop(0)
-        if end is not None:
+        if end is REFUSED:
             raise end
         yield Turn("prefill", "max_repeats", None)
-        return Record(config, overrides, figures={"prefill_tok_s": Figure(5.0, "tok/s", "measured", "stopped: so")})
+        told(TIMED)
+        yield Turn("decode", "max_repeats", None)
+        if end is not None:
+            raise end
+        return Record(config, overrides, figures=TIMED)
 
     monkeypatch.setattr(run, "point_in_turns", point_in_turns)
     return made
@@ -51,7 +58,11 @@ def test_a_point_that_its_process_refuses_costs_no_other(
     timed = time_points(found, in_turns, lambda point, made: told.append((point, made)), tmp_path)
     assert [timed.records[number].status for number in range(3)] == ["ok", "invalid", "ok"]
     assert not timed.ok
-    assert [(point, made["prefill_tok_s"].reason) for point, made in told] == [(found[1], str(REFUSED))]
+    assert [(point, made["prefill_tok_s"].reason) for point, made in told] == [
+        (found[0], None),
+        (found[1], str(REFUSED)),
+        (found[2], None),
+    ]
     rows = document(timed).as_dict()["tables"]["throughput"]["rows"]
     assert [row["tok_s"] for row in rows] == [5.0, "invalid", 5.0]
     assert rows[1]["stopped"] == f"invalid: {REFUSED}"
@@ -68,14 +79,36 @@ def test_a_refusal_with_nothing_finished_is_the_answer(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("finished", [0, 1])
-def test_a_folder_is_named_where_a_record_is_in_it(
-    ends: list[BaseException | None], finished: int, tmp_path: Path
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_ctrl_c_keeps_the_phases_that_were_finished(
+    ends: list[BaseException | None], in_turns: bool, tmp_path: Path
 ) -> None:
-    ends += [None] * finished + [STOPPED]
-    timed = time_points(asked([1, 2, 4]), False, lambda *_: None, tmp_path)
+    ends += [None, STOPPED]
+    found = points(Asked(["gqa", "gqa"], phases=["prefill", "decode"]))
+    timed = time_points(found, in_turns, lambda *_: None, tmp_path)
     assert timed.interrupted
-    assert any("records: " in note for note in document(timed).notes) == bool(finished)
+    assert not timed.ok
+    assert timed.records[1].status == "failed"
+    made = document(timed)
+    rows = made.as_dict()["tables"]["throughput"]["rows"]
+    assert [(row["phase"], row["tok_s"]) for row in rows] == [("prefill", 5.0)] * 2
+    assert "gqa: failed: interrupted before all was timed" in made.notes
+    body = json.loads((tmp_path / "1" / "record.json").read_text())
+    assert body["figures"]["prefill_tok_s"]["value"] == 5.0
+    assert body["figures"]["params"]["value"] == 38_937_088
+
+
+def test_ctrl_c_before_anything_is_finished_names_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stopped(*_: Any) -> Generator[Turn, bool, Record]:
+        raise STOPPED
+        yield
+
+    monkeypatch.setattr(run, "point_in_turns", stopped)
+    timed = time_points(asked([1, 2]), False, lambda *_: None, tmp_path)
+    assert timed.interrupted
+    assert timed.records == {}
+    assert not any("records: " in note for note in document(timed).notes)
+    assert not list(tmp_path.iterdir())
 
 
 def test_records_that_could_not_be_written_are_shown_and_no_folder_named(
