@@ -135,7 +135,7 @@ def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:
 def _on_paper(request: Request, overrides: Sequence[str]) -> Record:
     """A record with what needs no module; what a budget led to is what is run."""
     record = _blank(request.config, overrides)
-    record.notes = [*request.dropped, *request.spec.remarks]
+    record.notes = [*request.dropped, *request.bench.timed(request.spec).remarks]
     record.composition = composition(request.spec)
     record.figures = request.figures()
     return record

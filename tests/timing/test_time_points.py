@@ -12,6 +12,7 @@ import pytest
 from archlab.bench.child import Turn
 from archlab.bench.figures import Figures
 from archlab.errors import RequestError
+from archlab.point import interrupted_point
 from archlab.record import Figure, Record
 from archlab.timing import run
 from archlab.timing.document import document
@@ -122,3 +123,12 @@ def test_records_that_could_not_be_written_are_shown_and_no_folder_named(
     assert len(made.as_dict()["tables"]["throughput"]["rows"]) == 2
     assert not any("records: " in note for note in made.notes)
     assert not timed.ok
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"), [("flex", "flex attention is a kernel on cuda"), ("math", "logit_cap 50")]
+)
+def test_a_note_is_on_the_attention_that_is_timed(backend: str, said: str) -> None:
+    (point,) = points(Asked(["gemma-2-2b"], backends=[backend]))
+    notes = interrupted_point(point.config, point.overrides, point.typed, TIMED).notes
+    assert [note.removeprefix("attention: ").startswith(said) for note in notes] == [True]
