@@ -54,14 +54,10 @@ def point_in_turns(
     """`run_point`, that with `turns` asks before each timed run. on_figures: is told of a phase once it is timed."""
     request = read_request(config, typed)
     request.check_runs()
-    config = request.config  # what a budget led to is what is run
-    record = _blank(config, overrides)
-    record.notes = [*request.dropped, *request.spec.remarks]
-    record.composition = composition(request.spec)
-    record.figures = request.figures()
+    record = _on_paper(request, overrides)
     try:
         if request.bench.phases:
-            timed = {key: held for key, held in config.items() if key != "budget"}
+            timed = {key: held for key, held in record.config.items() if key != "budget"}
             own = [key for key in typed if not key.startswith("budget.")]
             limit, phases = request.bench.timeout, request.bench.phases
             yield from _time(record, request, Job(timed, phases, limit, on_progress, own, turns, on_figures, named()))
@@ -79,6 +75,16 @@ def invalid_point(config: Mapping[str, Any], overrides: Sequence[str], error: Re
     """The record of a point of a sweep that cannot be composed."""
     record = _blank(config, overrides)
     record.status, record.reason = "invalid", str(error)
+    return record
+
+
+def interrupted_point(
+    config: Mapping[str, Any], overrides: Sequence[str], typed: Collection[str], figures: Figures
+) -> Record:
+    """The record of a point that Ctrl-C ended after these figures were measured."""
+    record = _on_paper(read_request(config, typed), overrides)
+    record.figures |= figures
+    record.status, record.reason = "failed", "interrupted before all was timed"
     return record
 
 
@@ -124,6 +130,15 @@ def _blank(config: Mapping[str, Any], overrides: Sequence[str]) -> Record:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
     brought = described()
     return Record(plain, list(overrides), environment=environment, created=now, plugins=brought)
+
+
+def _on_paper(request: Request, overrides: Sequence[str]) -> Record:
+    """A record with what needs no module; what a budget led to is what is run."""
+    record = _blank(request.config, overrides)
+    record.notes = [*request.dropped, *request.bench.timed(request.spec).remarks]
+    record.composition = composition(request.spec)
+    record.figures = request.figures()
+    return record
 
 
 def _check(record: Record, request: Request) -> None:

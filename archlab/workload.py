@@ -93,3 +93,7 @@ class BenchOptions(Frozen):
             raise ConfigError("max_repeats", problem, value=self.max_repeats)
         if self.graphs and self.compile:
             raise ConfigError("graphs", "true is given beside compile = true, which makes its own; set one", value=True)
+
+    def timed(self, spec: DecoderSpec) -> DecoderSpec:
+        """The model that the clock runs: flex attention is for the model to say, other backends are for torch."""
+        return spec.on_backend("flex") if self.backend == "flex" else spec

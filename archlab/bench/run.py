@@ -66,7 +66,7 @@ def run(
     """
     device = pick(device) if isinstance(device, str) else device
     workload = workload.timed_in(device.native_dtype)
-    spec = spec.on_backend("flex") if options.backend == "flex" else spec
+    spec = options.timed(spec)
     busy = Busy()
     figures: Figures = {}
     sheet = located(hardware or Hardware("auto"), device.datasheet())

@@ -13,7 +13,8 @@ packed copy beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,11 @@ from torch import Tensor, nn
 
 Way = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """x [rows, in], weight [out, in], bias [out] -> [rows, out]."""
+
+PACKED = (
+    "weights are packed for inference in their own dtype: run without gradients, autocast or torch.compile, "
+    "or call decoder.unpack()"
+)
 
 
 def rows_first(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -74,8 +80,30 @@ def has_onednn(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
+class Held(RuntimeError):
+    """A weight that is referred to elsewhere cannot lie otherwise than its holder knows it."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A packed copy of a weight. source: the memory that it was made of, kept so that no other can be there."""
+
+    packed: Tensor
+    source: Tensor
+    version: int
+
+    def of(self, weight: Tensor) -> bool:
+        """Whether it is this weight as it now is; what is written through `.data` nobody is told, nor is autograd."""
+        return weight.data_ptr() == self.source.data_ptr() and weight._version == self.version
+
+
 class Product(nn.Module):
-    """Base of modules that multiply with a weight. quickest: the way by rows, where one was measured to be better."""
+    """Base of modules that multiply with a weight.
+
+    quickest: the way by rows and dtype, where one was measured to be better. packed: whether the weight lies packed,
+    its own or a copy of one that is not. Whatever asks for the module's own tensors, to move, cast, load or share them,
+    finds them unpacked; a plain `state_dict` and a copy of the module have them as they were.
+    """
 
     weight: Any
     alone = True
@@ -83,34 +111,37 @@ class Product(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.quickest: dict[int, Way] = {}
+        self.quickest: dict[tuple[int, torch.dtype], Way] = {}
         self.packed = False
-        self.copied: tuple[Tensor, int] | None = None
-        """A packed copy of a weight that is not its own, and which version of it that is."""
+        self.copied: Copy | None = None
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """x [.., in], weight [out, in], bias [out] -> [.., out]: F.linear, or without gradients what is quickest.
+        """x [.., in], weight [out, in], bias [out] -> [.., out]: F.linear, or where it may be, what is quickest.
 
-        Raises RuntimeError for a packed weight where gradients are wanted.
+        Raises RuntimeError for a packed weight where F.linear is wanted.
         """
         if not (self.quickest or self.packed):
             return F.linear(x, weight, bias)
-        if torch.is_grad_enabled() and weight.is_mkldnn:
-            raise RuntimeError("weights are packed for inference: run without gradients, or call decoder.unpack()")
-        way = onednn if self.packed else self.quickest.get(x.numel() // x.shape[-1])
-        if way is None or torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu":
+        if _as_usual(x, weight):
+            if self.packed and self.weight is not None:
+                raise RuntimeError(PACKED)
             return F.linear(x, weight, bias)
-        if self.copied is not None and self.copied[1] == weight._version:
-            weight = self.copied[0]
-        return way(x.flatten(0, -2), weight, bias).view(*x.shape[:-1], -1)
+        rows = x.numel() // max(1, x.shape[-1])
+        self.check_copy(weight)
+        way = onednn if self.packed else self.quickest.get((rows, x.dtype), rows_first)
+        lying = weight if self.copied is None else self.copied.packed
+        return way(x.reshape(rows, x.shape[-1]), lying, bias).view(*x.shape[:-1], weight.shape[0])
 
     @torch.inference_mode(False)  # what is made in that mode can never be trained
     @torch.no_grad()
     def pack(self, weight: Tensor, rows: int) -> None:
-        """Have the weight lie as oneDNN reads it for so many rows: its own in place of what it was, or a copy."""
+        """Have the weight lie as oneDNN reads it for so many rows: its own in place of what it was, or a copy.
+
+        Raises Held, and changes nothing, where a weight of its own is referred to elsewhere.
+        """
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), rows)
         if self.weight is None:
-            self.copied = packed, weight._version
+            self.copied = Copy(packed, weight.data, weight._version)
         else:
             self._swap(packed)
         self.packed = True
@@ -123,11 +154,52 @@ class Product(nn.Module):
             self._swap(self.weight.to_dense())
         self.packed, self.copied = False, None
 
+    def check_copy(self, weight: Tensor) -> None:
+        """Let go of a copy whose weight has changed since."""
+        if self.copied is not None and not self.copied.of(weight):
+            self.unpack()
+
     def _swap(self, other: Tensor) -> None:
         """Put another tensor into the parameter, which stays the object that an optimizer knows."""
-        torch.utils.swap_tensors(self.weight, nn.Parameter(other, requires_grad=self.weight.requires_grad))
+        try:
+            torch.utils.swap_tensors(self.weight, self._like_weight(other))
+        except RuntimeError as error:
+            raise Held(f"a weight {list(other.shape)} is held elsewhere, as by a graph or a view: {error}") from error
+
+    def _like_weight(self, other: Tensor) -> nn.Parameter:
+        """Another tensor as a parameter, with what was set on this one."""
+        parameter = nn.Parameter(other, requires_grad=self.weight.requires_grad)
+        parameter.__dict__.update(self.weight.__dict__)
+        return parameter
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.unpack()
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *args: Any, **named: Any) -> None:
+        self.unpack()
+        super()._load_from_state_dict(*args, **named)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        if keep_vars:  # the parameter itself is wanted, to be read and written
+            self.unpack()
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self.packed and self.weight is not None:
             destination[f"{prefix}weight"] = self.weight.detach().to_dense()
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, which cannot hold what is packed."""
+        state = self.__dict__ | {"packed": False, "copied": None}
+        if self.packed and self.weight is not None:
+            plain = self._like_weight(self.weight.to_dense())
+            state["_parameters"] = self._parameters | {"weight": plain}
+        return state
+
+
+def _as_usual(x: Tensor, weight: Tensor) -> bool:
+    """Whether torch's own product must run: what a gradient, a compiler, autocast or another device needs."""
+    unlike = x.dtype != weight.dtype or x.device.type != "cpu"
+    other = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
+    return unlike or other

@@ -86,8 +86,9 @@ class Decoder(Generative):
         """Find the quickest products on this CPU, for each number of rows that a pass has: batch x tokens.
 
         A decode step has a row a sequence. pack: weights may lie as oneDNN reads them, which nothing but inference can
-        use until `unpack`; a tied head has a copy. Returns what was found; nothing on another device, or where the
-        decoder is compiled.
+        use until `unpack`; what moves, casts or loads them unpacks them itself. A tied head has a copy, which is let go
+        when the embedding changes; as autograd, it is not told of what is written through `.data`. Returns what was
+        found; nothing on another device, or where the decoder is compiled. Raises RequestError for no number of rows.
         """
         if self._compiled_call_impl is not None:
             return {}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from archlab.components.product import Product, Way, has_onednn, onednn, rows_first, ways
+from archlab.components.product import Held, Product, Way, has_onednn, onednn, rows_first, ways
+from archlab.errors import RequestError
+from archlab.host import available_memory
 
 FEW_ROWS = 32
 """Rows up to which a product is as fast as its weight is read."""
@@ -28,7 +30,11 @@ ROUNDS, SECONDS = 20, 0.3
 GAIN = 1.05
 """How many times quicker a way must be to be taken."""
 
-Held = list[tuple[Product, Tensor]]
+ROOM = 2
+"""How many times a weight's bytes must be free for it to be packed, which has it in memory twice."""
+
+Kind = list[tuple[Product, Tensor]]
+"""The modules whose weights are alike, each with what it multiplies with."""
 
 
 @torch.no_grad()
@@ -37,15 +43,20 @@ def tune(decoder: nn.Module, tied: Tensor, rows: Sequence[int], pack: bool = Fal
 
     tied: the weight of a head that has none of its own. pack: whether weights may be packed where that is quicker; what
     is packed stays so. Returns the way's name by rows, shape and dtype; nothing is tried on another device than a CPU.
-    Costs a few passes over the weights, and one weight's memory; a tied head that is packed keeps as much.
+    Costs a few passes over the weights, and one weight's memory; a tied head that is packed keeps as much. Raises
+    RequestError for a number of rows that is none.
     """
+    wrong = [count for count in rows if not (isinstance(count, int) and count >= 1)]
+    if wrong:
+        raise RequestError(f"rows {wrong[0]!r} must be a whole number, 1 or more: batch x tokens of a pass")
     if tied.device.type != "cpu":
         return {}
     found: dict[str, str] = {}
-    for held in _kinds(decoder, tied):
-        weight = held[0][1]
+    for alike, free in _kinds(decoder, tied):
+        weight = alike[0][1]
         kind = f"{list(weight.shape)} {str(weight.dtype).removeprefix('torch.')}"
-        found |= {f"{count} x {kind}": name for count, name in _settle(held, rows, pack).items()}
+        made = _settle(alike, rows, pack and free and bool(rows))
+        found |= {f"{count} x {kind}": name for count, name in made.items()}
     return found
 
 
@@ -56,54 +67,73 @@ def unpack(decoder: nn.Module) -> None:
             module.unpack()
 
 
-def _kinds(decoder: nn.Module, tied: Tensor) -> Iterator[Held]:
-    """The modules of each shape, with the weights that they multiply with."""
-    kinds: dict[tuple[Any, ...], Held] = defaultdict(list)
+def _kinds(decoder: nn.Module, tied: Tensor) -> Iterator[tuple[Kind, bool]]:
+    """The modules of each shape, and whether their weights may be packed."""
+    owners = Counter(id(held) for module in decoder.modules() for held in module._parameters.values())
+    kinds: dict[tuple[Any, ...], Kind] = defaultdict(list)
     for module in decoder.modules():
         if isinstance(module, Product):
             weight = tied if module.weight is None else module.weight
-            kinds[weight.shape, weight.dtype, module.packed, module.alone].append((module, weight))
-    yield from kinds.values()
+            module.check_copy(weight)
+            kinds[_free(module, weight, owners), weight.shape, weight.dtype, module.packed].append((module, weight))
+    yield from ((alike, key[0]) for key, alike in kinds.items())
 
 
-def _settle(held: Held, rows: Sequence[int], pack: bool) -> dict[int, str]:
+def _free(module: Product, weight: Tensor, owners: Mapping[int, int]) -> bool:
+    """Whether a weight may be packed: nothing else reads it, or hangs on it; or it is copied, and tells of changes."""
+    if weight.is_inference():
+        return False
+    hooked = weight._backward_hooks or weight._post_accumulate_grad_hooks
+    return module.weight is None or (module.alone and owners[id(weight)] == 1 and not hooked)
+
+
+def _settle(alike: Kind, rows: Sequence[int], pack: bool) -> dict[int, str]:
     """Set the quickest ways of a kind, by rows; their names."""
-    module, weight = held[0]
+    module, weight = alike[0]
     if module.packed:
         return dict.fromkeys(rows, "packed")
-    least = {count: _choose(held, count) for count in rows}
-    if pack and module.alone and has_onednn(weight.dtype) and _packed(held, least):
+    least = {count: _choose(alike, count) for count in rows}
+    room = weight.nbytes * ROOM <= available_memory()
+    if pack and room and has_onednn(weight.dtype) and _packed(alike, least):
         return dict.fromkeys(rows, "packed")
     return {count: name for count, (name, _) in least.items()}
 
 
-def _choose(held: Held, rows: int) -> tuple[str, float]:
+def _choose(alike: Kind, rows: int) -> tuple[str, float]:
     """Set the quickest way for so many rows; its name and seconds."""
-    known = ways(held[0][1].dtype)
-    seconds = _time([weight for _, weight in held], rows, known)
+    dtype = alike[0][1].dtype
+    known = ways(dtype)
+    seconds = _time([weight for _, weight in alike], rows, known)
     usual, best = next(iter(known)), min(seconds, key=seconds.__getitem__)
     name = best if seconds[best] * GAIN < seconds[usual] else usual
-    for module, _ in held:
-        module.quickest.pop(rows, None)  # what torch does by itself needs no way around it
+    for module, _ in alike:
+        module.quickest.pop((rows, dtype), None)  # what torch does by itself needs no way around it
         if known[name] is not rows_first:
-            module.quickest[rows] = known[name]
+            module.quickest[rows, dtype] = known[name]
     return name, seconds[name]
 
 
-def _packed(held: Held, least: dict[int, tuple[str, float]]) -> bool:
-    """Pack all of a kind if that is quicker over all numbers of rows than what was found."""
-    most = max(least)
-    for module, weight in held[:TRIED]:
-        module.pack(weight, most)
-    weights = [weight if module.copied is None else module.copied[0] for module, weight in held[:TRIED]]
-    seconds = sum(_time(weights, rows, {"packed": onednn})["packed"] for rows in least)
-    if quicker := seconds * GAIN < sum(taken for _, taken in least.values()):
-        for module, weight in held[TRIED:]:
-            module.pack(weight, most)
-    else:
-        for module, _ in held[:TRIED]:
+def _packed(alike: Kind, least: dict[int, tuple[str, float]]) -> bool:
+    """Pack all of a kind if that is quicker over all numbers of rows than what was found, and nothing holds one."""
+    most, first = max(least), alike[:TRIED]
+    try:
+        _pack(first, most)
+        weights = [weight if module.copied is None else module.copied.packed for module, weight in first]
+        seconds = sum(_time(weights, rows, {"packed": onednn})["packed"] for rows in least)
+        quicker = seconds * GAIN < sum(taken for _, taken in least.values())
+        if quicker:
+            _pack(alike[TRIED:], most)
+    except Held:
+        quicker = False
+    if not quicker:
+        for module, _ in alike:
             module.unpack()
     return quicker
+
+
+def _pack(alike: Kind, rows: int) -> None:
+    for module, weight in alike:
+        module.pack(weight, rows)
 
 
 def _time(weights: list[Tensor], rows: int, known: dict[str, Way]) -> dict[str, float]:

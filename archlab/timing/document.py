@@ -60,7 +60,7 @@ def document(timed: Timed) -> Document:
         verdict=_verdict(lines),
         assumptions=_assumptions(pairs),
         charts=[*_charts(lines, "batch"), *_charts(lines, "context")],
-        notes=[*_notes(pairs), *FORMULAS, f"records: {timed.folder}"],
+        notes=[*_notes(pairs), *FORMULAS, *([f"records: {timed.folder}"] if timed.kept else [])],
         explanations=[*_explanations(pairs)],
     )
 

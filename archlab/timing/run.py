@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from archlab.bench.child import alone
-from archlab.bench.figures import Figures
+from archlab.bench.figures import Figures, Trouble, missing
+from archlab.errors import RequestError
 from archlab.frozen import Frozen, replace
-from archlab.point import point_in_turns, save
+from archlab.point import interrupted_point, invalid_point, point_in_turns, save
 from archlab.record import Record
 from archlab.timing.points import Point, found_cells
 from archlab.timing.rounds import Ratio, Running, interleave, ratios
@@ -22,7 +23,7 @@ Tell = Callable[[Point, Figures], None]
 class Timed(Frozen):
     """What became of the points: records by the point's number, and, in turns, ratios to the first of each cell.
 
-    interrupted: Ctrl-C ended it; what was finished is there. lost: records that could not be written.
+    interrupted: Ctrl-C ended it; what was finished is there. lost: how many records could not be written.
     """
 
     points: Sequence[Point]
@@ -31,6 +32,11 @@ class Timed(Frozen):
     folder: Path
     interrupted: bool = False
     lost: int = 0
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is a record in the folder."""
+        return len(self.records) > self.lost
 
     @property
     def ok(self) -> bool:
@@ -45,42 +51,76 @@ def fresh_folder() -> Path:
 
 
 def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Path) -> Timed:
-    """Time all points. A record that cannot be written is told of and shown all the same."""
-    records: dict[int, Record] = {}
+    """Time all points. A record that cannot be written is told of and shown all the same.
+
+    Raises RequestError for a point that its process refuses, but once another is finished, that one is `invalid`.
+    """
+    made = _Made(points, tell, folder)
     found: list[Ratio] = []
-    lost: list[int] = []
-
-    def done(number: int, record: Record) -> None:
-        records[number] = record
-        if not _keep(record, folder / str(number) if len(points) > 1 else folder):
-            lost.append(number)
-
     interrupted = False
     try:
         if in_turns:
             for cell in found_cells(points):
-                found += _side_by_side(points, cell, tell, done)
+                found += _side_by_side(points, cell, made)
         else:
             for number, point in enumerate(points):
-                done(number, alone(_running(point, tell, turns=False)))
+                made.done(number, alone(_running(point, made, turns=False)))
     except KeyboardInterrupt:
         interrupted = True
-    return Timed(points, records, found, folder, interrupted, len(lost))
+        made.end()
+    return Timed(points, made.records, found, folder, interrupted, made.lost)
 
 
-def _running(point: Point, tell: Tell, turns: bool) -> Running:
-    told = functools.partial(tell, point)
-    return point_in_turns(point.config, point.overrides, point.typed, None, told, turns)
+class _Made:
+    """What there is so far. figures: of each point, those that were told of, also where it is not done."""
+
+    def __init__(self, points: Sequence[Point], tell: Tell, folder: Path) -> None:
+        self.points, self.tell, self.folder = points, tell, folder
+        self.records: dict[int, Record] = {}
+        self.figures: dict[int, Figures] = {}
+        self.lost = 0
+
+    def told(self, point: Point, figures: Figures) -> None:
+        """Keep what was measured of a point, and tell of it."""
+        self.figures.setdefault(id(point), {}).update(figures)  # two points may be equal
+        self.tell(point, figures)
+
+    def done(self, number: int, record: Record) -> None:
+        """Keep a point's record."""
+        self.records[number] = record
+        if not _keep(record, self.folder / str(number) if len(self.points) > 1 else self.folder):
+            self.lost += 1
+
+    def end(self) -> None:
+        """Keep what was measured of points that were interrupted."""
+        for number, point in enumerate(self.points):
+            if number not in self.records and id(point) in self.figures:
+                about = point.config, point.overrides, point.typed
+                self.done(number, interrupted_point(*about, self.figures[id(point)]))
 
 
-def _side_by_side(
-    points: Sequence[Point], cell: tuple[int, int], tell: Tell, done: Callable[[int, Record], None]
-) -> list[Ratio]:
+def _running(point: Point, made: _Made, turns: bool) -> Running:
+    """The point's record. Raises RequestError where its process refuses it and nothing was finished before it."""
+    told = functools.partial(made.told, point)
+    try:
+        return (yield from point_in_turns(point.config, point.overrides, point.typed, None, told, turns))
+    except RequestError as error:
+        if not made.records:
+            raise
+        record = invalid_point(point.config, point.overrides, error)
+        for phase in point.request.bench.phases:
+            figures = missing(phase, Trouble("invalid", str(error)), "not timed")
+            record.figures |= figures
+            told(figures)
+        return record
+
+
+def _side_by_side(points: Sequence[Point], cell: tuple[int, int], made: _Made) -> list[Ratio]:
     """The points of a cell in turns; their ratios, by the number among all."""
     numbers = [number for number, point in enumerate(points) if point.cell == cell]
-    running = [_running(points[number], tell, turns=True) for number in numbers]
+    running = [_running(points[number], made, turns=True) for number in numbers]
     try:
-        rounds = interleave(running, lambda at, record: done(numbers[at], record))
+        rounds = interleave(running, lambda at, record: made.done(numbers[at], record))
     finally:
         for each in running:
             each.close()  # where one was refused or interrupted, the others' processes end too

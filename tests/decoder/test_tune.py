@@ -59,7 +59,7 @@ def test_a_layer_gives_the_same_by_any_way(way: Way, bias: bool) -> None:
     b = torch.randn(5, dtype=torch.float64) if bias else None
     x = torch.randn(1, 1, 7, dtype=torch.float64)
     wanted = module.product(x, weight, b)
-    module.quickest = {1: way}
+    module.quickest = {(1, torch.float64): way}
     with torch.no_grad():
         torch.testing.assert_close(module.product(x, weight, b), wanted, rtol=1e-12, atol=1e-12)
 
@@ -75,7 +75,9 @@ def test_logits_are_the_same_whatever_is_quickest(
         wanted = decoder(ids)
         found = decoder.tune(rows)
         assert set(found.values()) == {name}
-        kept = {rows: ways(torch.float64)[name]} if name != "rows" else {}  # nothing is in the way of torch's own
+        kept = (
+            {(rows, torch.float64): ways(torch.float64)[name]} if name != "rows" else {}
+        )  # nothing is in the way of torch's own
         assert all(module.quickest == kept for module in modules(decoder))
         assert f"{rows} x [50, 32] float64" in found  # the tied head, by the embedding's weight
         torch.testing.assert_close(decoder(ids), wanted, rtol=1e-12, atol=1e-12)
@@ -106,7 +108,7 @@ def test_gradients_other_rows_and_other_devices_go_the_usual_way(decoder: Decode
         raise AssertionError
 
     for module in modules(decoder):
-        module.quickest = {1: never}
+        module.quickest = {(1, torch.float64): never}
     decoder(torch.zeros(1, 1, dtype=torch.int64)).sum().backward()
     with torch.no_grad():
         decoder(torch.zeros(2, 1, dtype=torch.int64))

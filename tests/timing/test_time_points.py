@@ -1,0 +1,134 @@
+"""What one point's end does to the others: whatever was finished is told, kept and shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archlab.bench.child import Turn
+from archlab.bench.figures import Figures
+from archlab.errors import RequestError
+from archlab.point import interrupted_point
+from archlab.record import Figure, Record
+from archlab.timing import run
+from archlab.timing.document import document
+from archlab.timing.points import Asked, Point, points
+from archlab.timing.run import time_points
+
+TIMED = {"prefill_tok_s": Figure(5.0, "tok/s", "measured", "stopped: so")}
+REFUSED, STOPPED = RequestError("device: 'cuda' is not available here"), KeyboardInterrupt()
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
+    """What becomes of the points in turn; a test fills it."""
+    made: list[BaseException | None] = []
+
+    def point_in_turns(
+        config: Any, overrides: Any, typed: Any, progress: Any, told: Any, turns: bool
+    ) -> Generator[Turn, bool, Record]:
+        end = made.pop(0)
+        if end is REFUSED:
+            raise end
+        yield Turn("prefill", "max_repeats", None)
+        told(TIMED)
+        yield Turn("decode", "max_repeats", None)
+        if end is not None:
+            raise end
+        return Record(config, overrides, figures=TIMED)
+
+    monkeypatch.setattr(run, "point_in_turns", point_in_turns)
+    return made
+
+
+def asked(batches: Sequence[int]) -> list[Point]:
+    return points(Asked(["gqa"], batches=batches, phases=["prefill"]))
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_a_point_that_its_process_refuses_costs_no_other(
+    ends: list[BaseException | None], in_turns: bool, tmp_path: Path
+) -> None:
+    told: list[tuple[Point, Figures]] = []
+    ends += [None, REFUSED, None]
+    found = asked([1, 2, 4])
+    timed = time_points(found, in_turns, lambda point, made: told.append((point, made)), tmp_path)
+    assert [timed.records[number].status for number in range(3)] == ["ok", "invalid", "ok"]
+    assert not timed.ok
+    assert [(point, made["prefill_tok_s"].reason) for point, made in told] == [
+        (found[0], None),
+        (found[1], str(REFUSED)),
+        (found[2], None),
+    ]
+    rows = document(timed).as_dict()["tables"]["throughput"]["rows"]
+    assert [row["tok_s"] for row in rows] == [5.0, "invalid", 5.0]
+    assert rows[1]["stopped"] == f"invalid: {REFUSED}"
+    assert json.loads((tmp_path / "1" / "record.json").read_text())["reason"] == str(REFUSED)
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_a_refusal_with_nothing_finished_is_the_answer(
+    ends: list[BaseException | None], in_turns: bool, tmp_path: Path
+) -> None:
+    ends += [REFUSED]
+    with pytest.raises(RequestError, match="cuda"):
+        time_points(asked([1, 2]), in_turns, lambda *_: None, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_ctrl_c_keeps_the_phases_that_were_finished(
+    ends: list[BaseException | None], in_turns: bool, tmp_path: Path
+) -> None:
+    ends += [None, STOPPED]
+    found = points(Asked(["gqa", "gqa"], phases=["prefill", "decode"]))
+    timed = time_points(found, in_turns, lambda *_: None, tmp_path)
+    assert timed.interrupted
+    assert not timed.ok
+    assert timed.records[1].status == "failed"
+    made = document(timed)
+    rows = made.as_dict()["tables"]["throughput"]["rows"]
+    assert [(row["phase"], row["tok_s"]) for row in rows] == [("prefill", 5.0)] * 2
+    assert "gqa: failed: interrupted before all was timed" in made.notes
+    body = json.loads((tmp_path / "1" / "record.json").read_text())
+    assert body["figures"]["prefill_tok_s"]["value"] == 5.0
+    assert body["figures"]["params"]["value"] == 38_937_088
+
+
+def test_ctrl_c_before_anything_is_finished_names_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stopped(*_: Any) -> Generator[Turn, bool, Record]:
+        raise STOPPED
+        yield
+
+    monkeypatch.setattr(run, "point_in_turns", stopped)
+    timed = time_points(asked([1, 2]), False, lambda *_: None, tmp_path)
+    assert timed.interrupted
+    assert timed.records == {}
+    assert not any("records: " in note for note in document(timed).notes)
+    assert not list(tmp_path.iterdir())
+
+
+def test_records_that_could_not_be_written_are_shown_and_no_folder_named(
+    ends: list[BaseException | None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends += [None, None]
+    (tmp_path / "file").touch()
+    timed = time_points(asked([1, 2]), False, lambda *_: None, tmp_path / "file")
+    assert capsys.readouterr().err.count("the record cannot be written: Not a directory") == 2
+    made = document(timed)
+    assert len(made.as_dict()["tables"]["throughput"]["rows"]) == 2
+    assert not any("records: " in note for note in made.notes)
+    assert not timed.ok
+
+
+@pytest.mark.parametrize(
+    ("backend", "said"), [("flex", "flex attention is a kernel on cuda"), ("math", "logit_cap 50")]
+)
+def test_a_note_is_on_the_attention_that_is_timed(backend: str, said: str) -> None:
+    (point,) = points(Asked(["gemma-2-2b"], backends=[backend]))
+    notes = interrupted_point(point.config, point.overrides, point.typed, TIMED).notes
+    assert [note.removeprefix("attention: ").startswith(said) for note in notes] == [True]
