@@ -62,8 +62,8 @@ def taken(phase: str, spec: DecoderSpec, workload: Workload) -> int:
         run.call()
         for parameter in decoder.parameters():  # the profiler does not always see memory go that was there before it
             parameter.grad = None
-        copies = (module.copied for module in decoder.modules() if isinstance(module, Product) and module.copied)
-        before += sum(copy.numel() * copy.element_size() for copy, _ in copies)
+        copies = [module.copied.packed for module in decoder.modules() if isinstance(module, Product) and module.copied]
+        before += sum(copy.numel() * copy.element_size() for copy in copies)
         return before + (run.cache_bytes or 2 * weights) + highest(run.call)  # of a step, the two moments
 
 
