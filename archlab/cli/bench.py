@@ -10,6 +10,7 @@ import typer
 from archlab import completion
 from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Plugins, listed, print_answer
 from archlab.document import Document
+from archlab.errors import RequestError
 
 if TYPE_CHECKING:
     from archlab.bench.figures import Figures
@@ -59,12 +60,12 @@ def bench(
 
     archlab bench llama-3.2-1b --dtype bf16 --backend flash,math --compile --phases decode
     """
+    from archlab.timing.document import document
     from archlab.timing.run import Timed
 
     done: list[Timed] = []
 
     def answer() -> Document:
-        from archlab.timing.document import document
         from archlab.timing.points import Asked, points
         from archlab.timing.run import fresh_folder, time_points
         from archlab.units import read_count, read_tokens
@@ -82,7 +83,12 @@ def bench(
         done.append(time_points(points(asked), in_turns, _tell, fresh_folder()))
         return document(done[0])
 
-    print_answer(answer, form, as_json, explain)
+    try:
+        print_answer(answer, form, as_json, explain)
+    except RequestError:
+        if done and not as_json:  # a name that no figure has is found out when all is timed
+            print_answer(lambda: document(done[0]), form, as_json, None)
+        raise
     if done[0].interrupted:
         raise typer.Exit(130)
     if not done[0].ok:
@@ -100,7 +106,7 @@ def _tell(point: Point, made: Figures) -> None:
         name, *others = (f"{name} {value}" for name, value in point.labels.items() if value is not None)
         labels = ", ".join((name.removeprefix("model "), *others))
         if figure.value is None:
-            said = f"{figure.status}: {figure.reason}"
+            said = figure.reason if figure.status == "ok" else f"{figure.status}: {figure.reason}"
         else:
             spread = f" ({digits(figure.low)} to {digits(figure.high)})" if figure.low and figure.high else ""
             said = f"{digits(figure.value)} tok/s{spread}"

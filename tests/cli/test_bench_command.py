@@ -117,6 +117,24 @@ def test_a_wrong_request_is_refused_before_anything_runs(shell, words, said):
 
 
 @pytest.mark.slow
+def test_a_figure_that_is_not_there_costs_nothing_that_was_timed(shell):
+    answer = shell(
+        "bench", *TINY, "--phases", "prefill", "--context", "8", "--format", "csv", "--explain", "prefil_mfu"
+    )
+    assert answer.code == 2
+    assert "no figure 'prefil_mfu' here" in answer.err
+    assert ",throughput," in answer.out
+    assert len([file for file in shell.left() if file.endswith("record.json")]) == 1
+
+
+@pytest.mark.slow
+def test_a_phase_that_a_head_has_not_is_told_of_as_no_fault(shell):
+    answer = shell(*("bench", *TINY, "model/head=regression", "--phases", "decode", "--context", "8"))
+    assert answer.code == 0
+    assert "decode  not timed: a regression head makes no tokens" in answer.err
+
+
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_finished_and_leaves_no_process(shell):
     """The second point would take for ever; the first one's record and row are there."""
     command = [sys.executable, "-m", "archlab", "bench", *TINY, *TINY, "bench.seconds=600", "bench.max_repeats=1000000"]
