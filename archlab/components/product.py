@@ -149,7 +149,7 @@ class Product(nn.Module):
     @torch.inference_mode(False)
     @torch.no_grad()
     def unpack(self) -> None:
-        """Have the weight as it was, to the bit; a gradient that it had is gone."""
+        """Have the weight as it was, to the bit."""
         if self.packed and self.weight is not None:
             self._swap(self.weight.to_dense())
         self.packed, self.copied = False, None

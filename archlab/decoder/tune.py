@@ -83,8 +83,10 @@ def _free(module: Product, weight: Tensor, owners: Mapping[int, int]) -> bool:
     """Whether a weight may be packed: nothing else reads it, or hangs on it; or it is copied, and tells of changes."""
     if weight.is_inference():
         return False
-    hooked = weight._backward_hooks or weight._post_accumulate_grad_hooks
-    return module.weight is None or (module.alone and owners[id(weight)] == 1 and not hooked)
+    if module.weight is None:
+        return True
+    alone = module.alone and owners[id(weight)] == 1
+    return alone and not (weight._backward_hooks or weight._post_accumulate_grad_hooks or weight.grad is not None)
 
 
 def _settle(alike: Kind, rows: Sequence[int], pack: bool) -> dict[int, str]:
