@@ -31,6 +31,8 @@ from archlab.repeat import run_source
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from archlab.bench.figures import Figures
+
 
 log = logging.getLogger("archlab")
 _landings: list[Landing] = []
@@ -243,15 +245,21 @@ def run_job(config: DictConfig, named: Sequence[Mapping[str, Any]] = ()) -> floa
 def _run_alone(config: DictConfig, overrides: Sequence[str], folder: Path) -> float | tuple[float, ...]:
     from omegaconf import OmegaConf
 
-    from archlab.point import objective, run_point, save
+    from archlab.point import interrupted_point, objective, run_point, save
 
+    figures: Figures = {}
+    typed = typed_keys(overrides)
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
         with of_phases() as on_progress:
-            record = run_point(plain, overrides, typed_keys(overrides), on_progress)
+            record = run_point(plain, overrides, typed, on_progress, figures.update)
     except RequestError as error:
         _refused.append(error)
         return math.nan
+    except KeyboardInterrupt:
+        if figures:
+            save(interrupted_point(plain, overrides, typed, figures), folder)
+        raise
     save(record, folder)
     return objective(record)
 

@@ -38,9 +38,10 @@ def run_point(
     overrides: Sequence[str],
     typed: Collection[str],
     on_progress: Progress | None = None,
+    on_figures: Callable[[Figures], None] | None = None,
 ) -> Record:
     """The record of one composed config. Only a refused request and Ctrl-C are raised; all else is a status."""
-    return alone(point_in_turns(config, overrides, typed, on_progress))
+    return alone(point_in_turns(config, overrides, typed, on_progress, on_figures))
 
 
 def point_in_turns(

@@ -127,3 +127,24 @@ def test_ctrl_c_before_anything_is_finished_leaves_nothing(shell, arguments):
     assert "Traceback" not in err
     assert "interrupted" in (json.loads(out)["error"]["message"] if arguments else err)
     assert list(shell.folder.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_phases_that_were_finished(shell):
+    """Decoding would take for ever; the prefill before it is printed and in the record."""
+    command = [sys.executable, "-m", "archlab", "build", "model=gqa", "model.d_model=32", "model.n_layers=1"]
+    command += ["model.vocab_size=61", "workload.prompt=8", "workload.new=200000", "bench.phases=[prefill,decode]"]
+    command += ["bench.seconds=600", "bench.max_repeats=3", "bench.ceilings=false", "--json"]
+    process = subprocess.Popen(
+        command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(20)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    found = json.loads(out)
+    assert found["status"] == "failed"
+    assert found["reason"] == "interrupted before all was timed"
+    assert found["figures"]["prefill_tok_s"]["value"] > 0
+    assert "decode_tok_s" not in found["figures"]
+    assert len([file for file in shell.left() if file.endswith("record.json")]) == 1
