@@ -151,7 +151,8 @@ class Product(nn.Module):
     def unpack(self) -> None:
         """Have the weight as it was, to the bit."""
         if self.packed and self.weight is not None:
-            self._swap(self.weight.to_dense())
+            plain = nn.Parameter(self.weight.to_dense(), requires_grad=self.weight.requires_grad)
+            torch._C._swap_tensor_impl(self.weight, plain)  # `swap_tensors`, also where torch.compile has seen it
         self.packed, self.copied = False, None
 
     def check_copy(self, weight: Tensor) -> None:

@@ -282,6 +282,31 @@ def test_a_compiled_pass_says_what_it_cannot_read() -> None:
         logits(compiled)
 
 
+def _detached(decoder: Decoder) -> Any:
+    return [parameter.detach() for parameter in decoder.parameters()]
+
+
+def _compiled(decoder: Decoder) -> Any:
+    compiled = torch.compile(decoder, backend="eager")
+    with pytest.raises(RuntimeError, match="unpack"):
+        logits(compiled)
+    return compiled
+
+
+@pytest.mark.parametrize("hold", [_weak, _detached, _compiled])
+def test_weights_are_unpacked_whoever_holds_them(hold: Callable[[Decoder], Any]) -> None:
+    decoder, wanted = packed("untied"), plain("untied")
+    parameters = list(decoder.parameters())
+    held = hold(decoder)
+    decoder.unpack()
+    assert held is not None
+    for parameter, same, value in zip(decoder.parameters(), parameters, wanted.parameters(), strict=True):
+        assert parameter is same
+        assert torch.equal(parameter, value)
+    decoder(IDS).sum().backward()
+    assert all(parameter.grad is not None for parameter in parameters)
+
+
 @pytest.mark.parametrize("rows", [0, -1, 1.5, "8"])
 @pytest.mark.parametrize("pack", [False, True])
 def test_rows_that_no_pass_has_are_refused(rows: Any, pack: bool) -> None:
