@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from archlab.components.hosted import is_hosted, own_tensors
 from archlab.components.product import Held, Product, Way, has_onednn, onednn, rows_first, ways
 from archlab.errors import RequestError
 from archlab.host import available_memory
@@ -70,6 +71,8 @@ def unpack(decoder: nn.Module) -> None:
 def _kinds(decoder: nn.Module, tied: Tensor) -> Iterator[tuple[Kind, bool]]:
     """The modules of each shape, and whether their weights may be packed."""
     owners = Counter(id(held) for module in decoder.modules() for held in module._parameters.values())
+    others = (own_tensors(module).values() for module in decoder.modules() if is_hosted(module))
+    owners.update(id(held) for tensors in others for held in tensors)
     kinds: dict[tuple[Any, ...], Kind] = defaultdict(list)
     for module in decoder.modules():
         if isinstance(module, Product):
@@ -80,7 +83,10 @@ def _kinds(decoder: nn.Module, tied: Tensor) -> Iterator[tuple[Kind, bool]]:
 
 
 def _free(module: Product, weight: Tensor, owners: Mapping[int, int]) -> bool:
-    """Whether a weight may be packed: nothing else reads it, or hangs on it; or it is copied, and tells of changes."""
+    """Whether a weight may be packed: nothing else reads it, as modules of others may theirs, or hangs on it.
+
+    One that is copied may, for it tells of changes.
+    """
     if weight.is_inference():
         return False
     if module.weight is None:

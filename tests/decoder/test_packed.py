@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import archlab
+from archlab.components.linear import Linear
 from archlab.components.product import Product, has_onednn, onednn
 from archlab.decoder import tune as tuning
 from archlab.decoder.module import Decoder
@@ -253,6 +254,26 @@ def test_what_was_set_on_a_parameter_stays_on_it() -> None:
     assert all(parameter.decays == (parameter.dim() > 1) for parameter in decoder.parameters())
     decoder.unpack()
     assert all(parameter.decays == (parameter.dim() > 1) for parameter in decoder.parameters())
+
+
+class ReadsItsWeights(nn.Module):
+    """An FFN of others with a layer of archlab's, used as its author likes."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.up = Linear(d_model, 2 * d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(self.up(x), self.up.weight.t())
+
+
+@pytest.mark.usefixtures("own_choices")
+def test_modules_of_others_may_read_their_weights() -> None:
+    archlab.component("ffn", "reading", summary="for a test")(ReadsItsWeights)
+    decoder = archlab.build(archlab.load("gqa", *SMALL[:3], "model/ffn=reading")).eval()
+    wanted = logits(decoder)
+    assert "packed" in decoder.tune(10, pack=True).values()
+    near(logits(decoder), wanted)
 
 
 @pytest.mark.parametrize("owner", ["embedding", "layer"])
