@@ -115,3 +115,11 @@ def test_an_offset_skips_the_first_rows_as_opt_does() -> None:
     assert torch.equal(ours.embed(torch.zeros(1, 3, 8).double(), Span(5, 3)), wanted)
     assert position("learned", offset=2).params() == {"weight": 18 * 8}
     assert position("learned", offset=2).max_length == 16
+
+
+def test_a_position_that_biases_without_a_bias_is_named() -> None:
+    class Forgetful(NoPosition):
+        biases = True
+
+    with pytest.raises(NotImplementedError, match=r"Forgetful biases, and has no bias\(queries, keys\)"):
+        Forgetful().mask(Span(0, 2), EVERYWHERE, CPU)

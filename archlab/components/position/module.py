@@ -67,7 +67,7 @@ class NoPosition(nn.Module):
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         """What is added to the scores, [h, n, m], of queries at positions [n] and keys at [m]; where it `biases`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} biases, and has no bias(queries, keys)")
 
     def mask(self, span: Span | TensorSpan, locality: Locality, device: torch.device) -> Tensor | None:
         """Bool [n, m], True where visible, or None for plain causality; where it `biases`, [h, n, m] with -inf."""
