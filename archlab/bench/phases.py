@@ -102,7 +102,7 @@ def train(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
     """One call is one step; it changes the weights a little."""
     batch, prompt = workload.batch, workload.prompt
     ids = _random_ids(decoder, batch, prompt + 1, seed)
-    decoder.unpack()
+    products = _named(decoder.tune(batch * prompt, train=True))
     optimizer = FusedAdamW(list(decoder.parameters()))
 
     def call() -> None:
@@ -113,7 +113,7 @@ def train(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
     with _training(decoder, workload.recompute):
         again = "" if workload.recompute == "none" else f", {workload.recompute} recompute"
         counted = f"{batch} x {prompt} tokens: forward, loss, backward{again} and a fused AdamW step"
-        yield Run(call, batch * prompt, 1, counted)
+        yield Run(call, batch * prompt, 1, counted + products)
 
 
 class FusedAdamW:
@@ -177,8 +177,11 @@ def _random_ids(decoder: Decoder, batch: int, tokens: int, seed: int) -> Tensor:
 def _products(decoder: Decoder, *rows: int) -> str:
     """Have products of so many rows go the quickest way; what that is, in words."""
     weight = decoder.embedding.weight
-    found = sorted(set(decoder.tune(*dict.fromkeys(rows), pack=packs(weight.dtype, weight.device.type)).values()))
-    return f"; products: {', '.join(found)}" if found else ""
+    return _named(decoder.tune(*dict.fromkeys(rows), pack=packs(weight.dtype, weight.device.type)))
+
+
+def _named(found: dict[str, str]) -> str:
+    return f"; products: {', '.join(sorted(set(found.values())))}" if found else ""
 
 
 def packs(dtype: str | torch.dtype, device: str) -> bool:

@@ -57,6 +57,34 @@ def onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return y
 
 
+class _Trained(torch.autograd.Function):
+    """oneDNN's product, also for the input's gradient; the weight's is BLAS's, which takes no longer there."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return onednn(x, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        return (
+            trained(gradient, weight.t(), None) if for_x else None,
+            gradient.t() @ x if for_weight else None,
+            gradient.sum(0) if for_bias else None,
+        )
+
+
+def trained(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """oneDNN's product, through which gradients flow, and theirs."""
+    y: Tensor = _Trained.apply(x, weight, bias)
+    return y
+
+
 def _rows(y: Tensor) -> Tensor:
     """[out, rows] -> [rows, out], contiguous."""
     return y.t().contiguous()
@@ -71,6 +99,12 @@ def ways(dtype: torch.dtype) -> dict[str, Way]:
     """Those there are for a dtype, by name; the first is what torch does by itself."""
     known: dict[str, Way] = {"rows": rows_first, "columns": columns, "blocks": blocks}
     return known | {"onednn": onednn} if has_onednn(dtype) else known
+
+
+def training_ways(dtype: torch.dtype) -> dict[str, Way]:
+    """Those that gradients flow through, as `ways`."""
+    known: dict[str, Way] = {"rows": rows_first}
+    return known | {"onednn": trained} if has_onednn(dtype) else known
 
 
 def has_onednn(dtype: torch.dtype) -> bool:
@@ -100,9 +134,10 @@ class Copy:
 class Product(nn.Module):
     """Base of modules that multiply with a weight.
 
-    quickest: the way by rows and dtype, where one was measured to be better. packed: whether the weight lies packed,
-    its own or a copy of one that is not. Whatever asks for the module's own tensors, to move, cast, load or share them,
-    finds them unpacked; a plain `state_dict` and a copy of the module have them as they were.
+    quickest: the way by rows, dtype and whether gradients are asked for, where one was measured to be better. packed:
+    whether the weight lies packed, its own or a copy of one that is not. Whatever asks for the module's own tensors, to
+    move, cast, load or share them, finds them unpacked; a plain `state_dict` and a copy of the module have them as they
+    were.
     """
 
     weight: Any
@@ -111,7 +146,7 @@ class Product(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.quickest: dict[tuple[int, torch.dtype], Way] = {}
+        self.quickest: dict[tuple[int, torch.dtype, bool], Way] = {}
         self.packed = False
         self.copied: Copy | None = None
 
@@ -122,14 +157,16 @@ class Product(nn.Module):
         """
         if not (self.quickest or self.packed):
             return F.linear(x, weight, bias)
-        if _as_usual(x, weight):
-            if self.packed and self.weight is not None:
-                raise RuntimeError(PACKED)
+        trains, usual = torch.is_grad_enabled(), _as_usual(x, weight)
+        if self.packed and (usual or trains) and self.weight is not None:
+            raise RuntimeError(PACKED)
+        if usual:
             return F.linear(x, weight, bias)
         rows = x.numel() // max(1, x.shape[-1])
         self.check_copy(weight)
-        way = onednn if self.packed else self.quickest.get((rows, x.dtype), rows_first)
-        lying = weight if self.copied is None else self.copied.packed
+        packed = self.packed and not trains
+        way = onednn if packed else self.quickest.get((rows, x.dtype, trains), rows_first)
+        lying = self.copied.packed if packed and self.copied is not None else weight
         return way(x.reshape(rows, x.shape[-1]), lying, bias).view(*x.shape[:-1], weight.shape[0])
 
     @torch.inference_mode(False)  # what is made in that mode can never be trained
@@ -200,7 +237,6 @@ class Product(nn.Module):
 
 
 def _as_usual(x: Tensor, weight: Tensor) -> bool:
-    """Whether torch's own product must run: what a gradient, a compiler, autocast or another device needs."""
+    """Whether torch's own product must run: what a compiler, autocast or another device needs."""
     unlike = x.dtype != weight.dtype or x.device.type != "cpu"
-    other = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
-    return unlike or other
+    return unlike or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()

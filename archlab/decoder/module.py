@@ -82,17 +82,18 @@ class Decoder(Generative):
         y: Tensor = self.head(self.output_dropout(x), self.embedding.weight)
         return y[:, 0] if one_row else y
 
-    def tune(self, *rows: int, pack: bool = False) -> dict[str, str]:
+    def tune(self, *rows: int, pack: bool = False, train: bool = False) -> dict[str, str]:
         """Find the quickest products on this CPU, for each number of rows that a pass has: batch x tokens.
 
         A decode step has a row a sequence. pack: weights may lie as oneDNN reads them, which nothing but inference can
         use until `unpack`; what moves, casts or loads them unpacks them itself. A tied head has a copy, which is let go
-        when the embedding changes; as autograd, it is not told of what is written through `.data`. Returns what was
-        found; nothing on another device, or where the decoder is compiled. Raises RequestError for no number of rows.
+        when the embedding changes; as autograd, it is not told of what is written through `.data`. train: for passes
+        with gradients, for which weights are unpacked. Returns what was found; nothing on another device, or where the
+        decoder is compiled. Raises RequestError for no number of rows, and for pack with train.
         """
         if self._compiled_call_impl is not None:
             return {}
-        return tune(self, self.embedding.weight, rows, pack)
+        return tune(self, self.embedding.weight, rows, pack, train)
 
     def unpack(self) -> None:
         """Have all weights as they were before `tune`, to the bit."""

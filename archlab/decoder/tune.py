@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from archlab.components.hosted import is_hosted, own_tensors
-from archlab.components.product import Held, Product, Way, has_onednn, onednn, rows_first, ways
+from archlab.components.product import Held, Product, Way, has_onednn, onednn, rows_first, training_ways, ways
 from archlab.errors import RequestError
 from archlab.host import available_memory
 
@@ -39,24 +39,31 @@ Kind = list[tuple[Product, Tensor]]
 
 
 @torch.no_grad()
-def tune(decoder: nn.Module, tied: Tensor, rows: Sequence[int], pack: bool = False) -> dict[str, str]:
+def tune(
+    decoder: nn.Module, tied: Tensor, rows: Sequence[int], pack: bool = False, train: bool = False
+) -> dict[str, str]:
     """Try every way on the weights of each shape, for each number of rows, and keep the quickest.
 
     tied: the weight of a head that has none of its own. pack: whether weights may be packed where that is quicker; what
-    is packed stays so. Returns the way's name by rows, shape and dtype; nothing is tried on another device than a CPU.
-    Costs a few passes over the weights, and one weight's memory; a tied head that is packed keeps as much. Raises
-    RequestError for a number of rows that is none.
+    is packed stays so. train: for passes with gradients, which no packed weight can have: all are unpacked. Returns the
+    way's name by rows, shape and dtype; nothing is tried on another device than a CPU. Costs a few passes over the
+    weights, and one weight's memory; a tied head that is packed keeps as much. Raises RequestError for a number of rows
+    that is none, and where weights are to be packed to train.
     """
+    if pack and train:
+        raise RequestError("packed weights cannot be trained: tune with pack or with train")
     wrong = [count for count in rows if not (isinstance(count, int) and count >= 1)]
     if wrong:
         raise RequestError(f"rows {wrong[0]!r} must be a whole number, 1 or more: batch x tokens of a pass")
     if tied.device.type != "cpu":
         return {}
+    if train:
+        unpack(decoder)
     found: dict[str, str] = {}
     for alike, free in _kinds(decoder, tied):
         weight = alike[0][1]
         kind = f"{list(weight.shape)} {str(weight.dtype).removeprefix('torch.')}"
-        made = _settle(alike, rows, pack and free and bool(rows))
+        made = _settle(alike, rows, pack and free and bool(rows), train)
         found |= {f"{count} x {kind}": name for count, name in made.items()}
     return found
 
@@ -95,30 +102,40 @@ def _free(module: Product, weight: Tensor, owners: Mapping[int, int]) -> bool:
     return alone and not (weight._backward_hooks or weight._post_accumulate_grad_hooks or weight.grad is not None)
 
 
-def _settle(alike: Kind, rows: Sequence[int], pack: bool) -> dict[int, str]:
+def _settle(alike: Kind, rows: Sequence[int], pack: bool, train: bool) -> dict[int, str]:
     """Set the quickest ways of a kind, by rows; their names."""
     module, weight = alike[0]
     if module.packed:
         return dict.fromkeys(rows, "packed")
-    least = {count: _choose(alike, count) for count in rows}
+    least = {count: _choose(alike, count, train) for count in rows}
     room = weight.nbytes * ROOM <= available_memory()
     if pack and room and has_onednn(weight.dtype) and _packed(alike, least):
         return dict.fromkeys(rows, "packed")
     return {count: name for count, (name, _) in least.items()}
 
 
-def _choose(alike: Kind, rows: int) -> tuple[str, float]:
+def _choose(alike: Kind, rows: int, train: bool = False) -> tuple[str, float]:
     """Set the quickest way for so many rows; its name and seconds."""
     dtype = alike[0][1].dtype
-    known = ways(dtype)
-    seconds = _time([weight for _, weight in alike], rows, known)
+    known = training_ways(dtype) if train else ways(dtype)
+    tried = {name: _there_and_back(way) for name, way in known.items()} if train else known
+    seconds = _time([weight for _, weight in alike], rows, tried)
     usual, best = next(iter(known)), min(seconds, key=seconds.__getitem__)
     name = best if seconds[best] * GAIN < seconds[usual] else usual
     for module, _ in alike:
-        module.quickest.pop((rows, dtype), None)  # what torch does by itself needs no way around it
+        module.quickest.pop((rows, dtype, train), None)  # what torch does by itself needs no way around it
         if known[name] is not rows_first:
-            module.quickest[rows, dtype] = known[name]
+            module.quickest[rows, dtype, train] = known[name]
     return name, seconds[name]
+
+
+def _there_and_back(way: Way) -> Way:
+    """A product, and one as its input's gradient is."""
+
+    def both(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return way(way(x, weight, bias), weight.t(), None)
+
+    return both
 
 
 def _packed(alike: Kind, least: dict[int, tuple[str, float]]) -> bool:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 class Candidate:
     module: nn.Module
 
-    def ready(self, *rows: int) -> None:
-        """Be ready for passes without gradients of so many rows, batch x tokens each; not timed, nor is a compiler."""
+    def ready(self, *rows: int, train: bool = False) -> None:
+        """Be ready for passes of so many rows, batch x tokens each, with or without gradients; not timed."""
 
     def fresh(self, batch: int, length: int) -> None:
         raise NotImplementedError
@@ -39,12 +39,12 @@ class Archlab(Candidate):
         choices = {key: [value] for key, _, value in (override.partition("=") for override in shape.overrides)}
         (point,) = archlab.sweep(shape.preset, choices)  # as `archlab.load`, without Hydra's 9 MiB
         self.module, self.dtype = archlab.build(point.spec, dtype=str(dtype).removeprefix("torch.")), dtype
-        self.rows: tuple[int, ...] = ()
+        self.ready_for: tuple[Any, ...] = ()
 
-    def ready(self, *rows: int) -> None:
-        if rows != self.rows:
-            self.rows = rows
-            self.module.tune(*rows, pack=self.dtype.itemsize == 2)
+    def ready(self, *rows: int, train: bool = False) -> None:
+        if (rows, train) != self.ready_for:
+            self.ready_for = rows, train
+            self.module.tune(*rows, pack=self.dtype.itemsize == 2 and not train, train=train)
 
     def fresh(self, batch: int, length: int) -> None:
         from archlab.decoder.cache import KVCache
@@ -59,9 +59,6 @@ class Archlab(Candidate):
         return self.module(ids, self.cache, last_only=last_only)
 
     def plain(self, ids: Tensor) -> Tensor:
-        if self.rows:
-            self.rows = ()
-            self.module.unpack()
         return self.module(ids)
 
 

@@ -55,6 +55,7 @@ def decode(candidate: Candidate, shape: Shape, batch: int) -> tuple[int, Callabl
 def train(candidate: Candidate, shape: Shape) -> tuple[int, Callable[[], Any]]:
     """Forward, cross entropy, backward; no optimizer."""
     tokens = ids(shape, *TRAIN)
+    candidate.ready(TRAIN[0] * TRAIN[1], train=True)
 
     def call() -> None:
         logits = candidate.plain(tokens)

@@ -176,7 +176,7 @@ def test_autocast_is_refused_where_weights_are_packed_and_held_to_where_they_are
     tuned = plain()
     for module in tuned.modules():
         if isinstance(module, Product):
-            module.quickest = {(10, torch.float32): onednn}
+            module.quickest = {(10, torch.float32, False): onednn}
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(logits(tuned), logits(wanted))
         with pytest.raises(RuntimeError, match="autocast"):

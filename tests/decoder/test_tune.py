@@ -11,9 +11,10 @@ from torch import Tensor
 
 import archlab
 from archlab.components import product as products
-from archlab.components.product import Product, Way, blocks, columns, has_onednn, onednn, ways
+from archlab.components.product import Product, Way, blocks, columns, has_onednn, onednn, trained, ways
 from archlab.decoder import tune as tuning
 from archlab.decoder.module import Decoder
+from archlab.errors import RequestError
 
 SMALL = ("model.d_model=32", "model.n_layers=2", "model.vocab_size=50", "model.ffn.d_ff=48")
 NEAR = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
@@ -59,7 +60,7 @@ def test_a_layer_gives_the_same_by_any_way(way: Way, bias: bool) -> None:
     b = torch.randn(5, dtype=torch.float64) if bias else None
     x = torch.randn(1, 1, 7, dtype=torch.float64)
     wanted = module.product(x, weight, b)
-    module.quickest = {(1, torch.float64): way}
+    module.quickest = {(1, torch.float64, False): way}
     with torch.no_grad():
         torch.testing.assert_close(module.product(x, weight, b), wanted, rtol=1e-12, atol=1e-12)
 
@@ -70,14 +71,13 @@ def test_logits_are_the_same_whatever_is_quickest(
     decoder: Decoder, rows: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = torch.randint(50, (rows, 1), generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(tuning, "_time", lambda weights, rows, known: {way: 1.0 + (way != name) for way in known})
+    chosen(name, monkeypatch)
     with torch.no_grad():
         wanted = decoder(ids)
         found = decoder.tune(rows)
         assert set(found.values()) == {name}
-        kept = (
-            {(rows, torch.float64): ways(torch.float64)[name]} if name != "rows" else {}
-        )  # nothing is in the way of torch's own
+        # nothing is in the way of torch's own
+        kept = {(rows, torch.float64, False): ways(torch.float64)[name]} if name != "rows" else {}
         assert all(module.quickest == kept for module in modules(decoder))
         assert f"{rows} x [50, 32] float64" in found  # the tied head, by the embedding's weight
         torch.testing.assert_close(decoder(ids), wanted, rtol=1e-12, atol=1e-12)
@@ -108,11 +108,87 @@ def test_gradients_other_rows_and_other_devices_go_the_usual_way(decoder: Decode
         raise AssertionError
 
     for module in modules(decoder):
-        module.quickest = {(1, torch.float64): never}
+        module.quickest = {(1, torch.float64, False): never, (2, torch.float64, True): never}
     decoder(torch.zeros(1, 1, dtype=torch.int64)).sum().backward()
     with torch.no_grad():
         decoder(torch.zeros(2, 1, dtype=torch.int64))
     assert archlab.build(decoder.spec, device="meta").tune(1) == {}
+
+
+def chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "_time", lambda weights, rows, known: {way: 1.0 + (way != name) for way in known})
+
+
+@needs_onednn
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(1, 7, 5), (8, 16, 33), (3, 1, 4)])
+def test_gradients_through_onednn_are_the_sums_written_out(bias: bool, shape: tuple[int, int, int]) -> None:
+    rows, inputs, outputs = shape
+    x, weight, b = torch.randn(rows, inputs), torch.randn(outputs, inputs), torch.randn(outputs) if bias else None
+    given = [t.requires_grad_() for t in (x, weight, b) if t is not None]
+    gradient = torch.randn(outputs, rows).t()  # not contiguous
+    got = torch.autograd.grad(trained(x, weight, b), given, gradient)
+    g, x, weight = gradient.double(), x.detach().double(), weight.detach().double()
+    for_x = (g[:, :, None] * weight[None]).sum(1)
+    for_weight = (g[:, :, None] * x[:, None]).sum(0)
+    for found, wanted in zip(got, (for_x, for_weight, g.sum(0)), strict=False):
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5 * rows * outputs)
+
+
+@needs_onednn
+def test_what_is_frozen_gets_no_gradient_and_gradients_have_gradients() -> None:
+    x, weight = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4)
+    trained(x, weight, None).sum().backward()
+    assert x.grad is not None
+    assert weight.grad is None
+    x, weight = x.detach().requires_grad_(), weight.requires_grad_()
+    (first,) = torch.autograd.grad(trained(x, weight, None).square().sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)  # of |W x|^2: 2 W^T W, summed over a row
+    wanted = (2 * weight.t() @ weight).sum(0).detach().expand(3, -1)
+    torch.testing.assert_close(second, wanted, rtol=1e-4, atol=1e-4)
+
+
+@needs_onednn
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("head", ["untied", "tied"])
+def test_training_by_onednn_is_training(head: str, recompute: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = archlab.build(archlab.load("gqa", *SMALL, "model.attention.head_dim=8", f"model/head={head}"))
+    decoder.recompute = recompute
+    ids = torch.randint(50, (2, 9), generator=torch.Generator().manual_seed(0))
+
+    def gradients() -> dict[str, Tensor]:
+        decoder.zero_grad(set_to_none=True)
+        decoder(ids).square().sum().backward()
+        return {name: parameter.grad for name, parameter in decoder.named_parameters() if parameter.grad is not None}
+
+    wanted = gradients()
+    chosen("onednn", monkeypatch)
+    assert set(decoder.tune(18, train=True).values()) == {"onednn"}
+    assert all(set(module.quickest) == {(18, torch.float32, True)} for module in modules(decoder))
+    got = gradients()
+    assert list(got) == list(wanted)
+    for name, gradient in got.items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-4, msg=name)
+    with torch.no_grad():  # inference goes its own way
+        torch.testing.assert_close(decoder(ids), untuned(decoder, ids), rtol=0, atol=0)
+
+
+def untuned(decoder: Decoder, ids: Tensor) -> Tensor:
+    """As a decoder that was never tuned gives them."""
+    fresh = archlab.build(decoder.spec)
+    fresh.load_state_dict(decoder.state_dict())
+    with torch.no_grad():
+        return fresh(ids)
+
+
+def test_weights_are_unpacked_to_train(packable: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed_is(True, monkeypatch)
+    packable.tune(2, pack=True)
+    chosen("rows", monkeypatch)
+    assert set(packable.tune(2, train=True).values()) == {"rows"}
+    packable(torch.zeros(2, 1, dtype=torch.int64)).sum().backward()
+    with pytest.raises(RequestError, match="tune with pack or with train"):
+        packable.tune(2, pack=True, train=True)
 
 
 def packed_is(quicker: bool, monkeypatch: pytest.MonkeyPatch) -> None:
