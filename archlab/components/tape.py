@@ -27,6 +27,7 @@ KEPT = {
     "norms": "inputs of norms, their statistics, and what the gain multiplies",
     "attention": "queries, keys, values, and a fused kernel's result and log-sums",
     "scores": "softmax of the scores, and its dropout",
+    "angles": "cosines and sines that queries and keys are multiplied with",
     "masks": "which pairs of tokens see each other",
     "ffn": "between an FFN's projections; a router's scores and choice",
     "dropout": "which elements were dropped",
@@ -34,7 +35,7 @@ KEPT = {
     "other": "what residual layouts and places of others keep",
     "loss": "the log-softmax",
     "layers": "inputs of layers that are run again",
-    "held": "masks, and keys and values that layers share, that layers are run again with",
+    "held": "angles, masks, and keys and values that layers share, that layers are run again with",
 }
 """What tensors are kept for."""
 

@@ -62,13 +62,16 @@ def layers_tape(layers: Sequence[LayerSpec], training: Training) -> Tape:
 
 
 def entry_tape(spec: DecoderSpec, training: Training) -> Tape:
-    """The embedding's, and of the masks that layers share."""
+    """The embedding's, and of the angles and masks that layers share."""
     tape = training.tape()
     tape.keep("ids", tape.new(1, INDEX, training.batch * (training.length + 1)))
     x = tape.new(spec.d_model, stream=True)
     if spec.block.embedding_norm:
         x = spec.norm.on_tape(tape, x)
     tape.dropout(x, spec.dropout.embedding)
+    for position, width in dict.fromkeys(layer.position_kind for layer, _ in spec.layer_kinds):
+        tables = [tape.new(position.rotary_dim(width), tape.wide, tape.length) for _ in ("cos", "sin")]
+        tape.keep("held" if training.recompute == "full" else "angles", *tables)
     for layers in masked([layer for layer, _ in spec.layer_kinds], tape):
         mask = layers[0].position.mask_on_tape(tape)
         if training.recompute != "none":

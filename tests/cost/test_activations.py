@@ -90,20 +90,23 @@ def test_what_is_kept_is_what_torch_keeps(name: str, backend: str, dtype: str) -
 @pytest.mark.parametrize("recompute", RECOMPUTE)
 @pytest.mark.parametrize("options", [{}, {"window": 16}, {"chunk": 16}, {"logit_cap": 5.0}, {"sinks": True}])
 def test_flex_attention_keeps_on_cuda_what_flash_keeps_without_a_mask(options: dict[str, Any], recompute: str) -> None:
-    """And of sinks what they leave of each row, a number in float32."""
+    """And with sinks what they leave of each row, a number in float32, and of each head."""
     training, wide = Training(2, 40, "bf16", "cuda", recompute), MODEL | {"d_model": 96}
-    attention, sinks = MODEL["attention"] | {"backend": "flex"} | options, 3 * 2 * 40 * 6 * 4
+    attention, rows = MODEL["attention"] | {"backend": "flex"} | options, 3 * 2 * 40
     found, wanted = kept(resolve(wide | {"attention": attention}).spec, training), kept(resolve(wide).spec, training)
-    more = sinks if "sinks" in options and recompute == "none" else 0
-    assert found == wanted | ({"attention": wanted["attention"] + more} if more else {})
+    more = {"attention": rows * 6 * 4, "inputs": rows * 96 * 2} if "sinks" in options and recompute == "none" else {}
+    assert found == wanted | {purpose: wanted[purpose] + size for purpose, size in more.items()}
 
 
 def test_a_cut_mask_is_held_where_flex_attention_is_not_what_runs() -> None:
+    """Beside cosines and sines, float32 for each position and feature of a head."""
     attention = {"attention": MODEL["attention"] | {"backend": "flex", "window": 16}}
     training, wide = Training(2, 40, "bf16", "cuda", "full"), MODEL | {"d_model": 96}
-    assert "held" not in kept(resolve(wide | attention).spec, training)
+    held = {width: 2 * 40 * width * 4 for width in (8, 16)}
+    assert kept(resolve(wide | attention).spec, training)["held"] == held[16]
     narrow, dropped = MODEL | attention, wide | attention | {"dropout": GPT2["dropout"]}
-    assert kept(resolve(narrow).spec, training)["held"] == kept(resolve(dropped).spec, training)["held"] == 40 * 40
+    assert kept(resolve(narrow).spec, training)["held"] == held[8] + 40 * 40
+    assert kept(resolve(dropped).spec, training)["held"] == held[16] + 40 * 40
 
 
 @pytest.mark.gpu

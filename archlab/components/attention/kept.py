@@ -119,7 +119,9 @@ def attend(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation, 
             tape.keep("masks", tape.new(tape.length, rows=core.heads * tape.length))
         elif step.masked and not step.biased:  # the bools as numbers
             tape.keep("masks", tape.new(tape.length, rows=tape.length))
-        by_head = step.turned and core.heads > 1 and tape.length > 1  # it lies in memory as the queries do
+        # queries that are turned in part are joined, which lays them head by head, and y lies in memory as they do
+        joined = 0 < step.turned < core.qk
+        by_head = joined and core.heads > 1 and tape.length > 1
         return tape.like(y) if by_head else y
     else:
         tape.keep("attention", *_factors(core, tape, q, v))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -22,23 +21,32 @@ from archlab.components.span import Span, TensorSpan
 from archlab.registry import implements, module_class
 
 
-@dataclass(frozen=True)
 class Rotation:
-    """The angles of one pass's tokens: cos, sin [n, rotary_dim / 2]. Su et al. 2021, eq. 34."""
+    """The angles of one pass's tokens: cos, sin [n, rotary_dim / 2]. Su et al. 2021, eq. 34.
 
-    cos: Tensor
-    sin: Tensor
-    interleaved: bool
+    A pair (a, b) becomes (a cos - b sin, b cos + a sin): x times the cosines, plus x with the features of each pair
+    swapped times the sines, negative at a pair's first. What x is multiplied with is laid out once a pass.
+    """
+
+    def __init__(self, cos: Tensor, sin: Tensor, interleaved: bool) -> None:
+        self.cos, self.sin, self.interleaved = cos, sin, interleaved
+        self._along, self._across = self._laid(cos, cos), self._laid(-sin, sin)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [.., n, head_dim] with its first rotary_dim features turned, in the table's dtype, and cast back."""
-        width = 2 * self.cos.shape[-1]
+        width = self._along.shape[-1]
         turned, rest = x[..., :width], x[..., width:]
-        a, b = turned.unflatten(-1, (-1, 2)).unbind(-1) if self.interleaved else turned.chunk(2, -1)
-        pairs = (a * self.cos - b * self.sin, b * self.cos + a * self.sin)
-        turned = torch.stack(pairs, -1).flatten(-2) if self.interleaved else torch.cat(pairs, -1)
-        turned = turned.to(x.dtype)
+        turned = torch.addcmul(turned * self._along, self._swapped(turned), self._across).to(x.dtype)
         return torch.cat((turned, rest), -1) if rest.shape[-1] else turned
+
+    def _laid(self, first: Tensor, second: Tensor) -> Tensor:
+        """[n, rotary_dim / 2] twice -> [n, rotary_dim]: the features of each pair, where x has them."""
+        return torch.stack((first, second), -1).flatten(-2) if self.interleaved else torch.cat((first, second), -1)
+
+    def _swapped(self, x: Tensor) -> Tensor:
+        if self.interleaved:
+            return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        return x.roll(x.shape[-1] // 2, -1)
 
 
 @implements(specs.Position)
