@@ -132,8 +132,9 @@ class Quotient(NamedTuple):
 
 
 def symbol(value: int, name: str) -> Written:
-    """A number by its name."""
-    return Written.made(value, _sum([(1, (Factor(name, f"{int(value):,}"),))]))
+    """A number by its name; a negative one in brackets, or its square would read as one of its size, negated."""
+    numbers = f"{int(value):,}" if value >= 0 else f"({int(value):,})"
+    return Written.made(value, _sum([(1, (Factor(name, numbers),))]))
 
 
 def named(value: int, name: str) -> int:

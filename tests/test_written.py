@@ -57,6 +57,8 @@ def test_powers_sums_and_halves() -> None:
     assert (tokens * tokens * h).symbols == "prompt^2 n_heads"
     assert (d - 2 * h).numbers == "4,096 - 2 x 32"
     assert over(3 * (2 * tokens * d + 4 * triangle * h), tokens).symbols == "3 (2 d_model + 2 (prompt + 1) n_heads)"
+    low = symbol(-3, "low")
+    assert (d - low * low).numbers == "4,096 - (-3)^2"
     assert over(d + tokens, tokens).symbols == "(d_model + prompt) / prompt"
 
 
