@@ -1,18 +1,22 @@
 """How near archlab comes to what a GPU can do, and what each attention costs there as the context grows.
 
-    python benchmarks/gpu.py [--only NAME ...] [--small]
+    python benchmarks/gpu.py [--only NAME ...] [--again] [--minutes 9] [--small]
 
-Every experiment is one `archlab bench` with ceilings measured in the same run. Writes benchmarks/results/gpu.json after
-each, so that one that fails loses no other; exit code 1 where a goal was missed. --small runs all of it with a small
-model on whatever device is there, to see that it runs, and writes nothing.
+Every experiment is one `archlab bench` with ceilings measured in the same run; those with a goal come first. Writes
+benchmarks/results/gpu.json after each and begins with what is not in there yet, so that a call goes on where the last
+one stopped: none starts once --minutes are over, and one that runs is ended then. --again begins anew. Exit code 1
+where a goal was missed or something is left to do. --small runs all of it with a small model on whatever device is
+there, to see that it runs, and writes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +27,9 @@ from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 LARGE, BILLION, CAPPED, SMALL = "llama-3-8b", "llama-3.2-1b", "gemma-2-2b", "gqa"
-CONTEXTS = ("1k", "4k", "16k", "64k", "128k")
+CONTEXTS = ("128k", "1k", "16k", "64k", "4k")
+ATTENTIONS = {"gqa": ("sdpa", "flex"), "mla": ("sdpa",), "mqa": ("sdpa", "flex"), "mha": ("sdpa", "flex")}
+"""The backends of each: as a decode step attends, heads of MLA are too wide for flex attention's kernels."""
 CLOCK = ("--dtype", "bf16", "--json", "bench.seconds=5")
 LABELS = ("model", "dtype", "backend", "batch", "context", "phase")
 COLUMNS = (
@@ -52,10 +58,10 @@ class Experiment(NamedTuple):
     goal: tuple[str, float] | None = None
 
 
-def attention_at(choice: str) -> Experiment:
-    """Decoding at contexts up to 128k with one choice of attention in the large model's shape."""
-    options = (f"model/attention={choice}", "--compile", "--phases", "decode", "--context", ",".join(CONTEXTS))
-    return Experiment(f"{choice} as the context grows", LARGE, options)
+def attention_at(choice: str, context: str) -> Experiment:
+    """Decoding after a context with one choice of attention in the large model's shape."""
+    options = (f"model/attention={choice}", "--compile", "--phases", "decode", "--context", context)
+    return Experiment(f"{choice} after {context}", LARGE, (*options, "--backend", ",".join(ATTENTIONS[choice])))
 
 
 EXPERIMENTS = {
@@ -65,10 +71,6 @@ EXPERIMENTS = {
         ("--compile", "--phases", "decode", "--context", "1k"),
         ("of_copy", 85),
     ),
-    "decode-1-graphs": Experiment(
-        "one sequence, eager, a CUDA graph a step", LARGE, ("--graphs", "--phases", "decode", "--context", "1k")
-    ),
-    "decode-1-eager": Experiment("one sequence, eager", LARGE, ("--phases", "decode", "--context", "1k")),
     "decode-64": Experiment(
         "64 sequences: share of the copy bandwidth",
         LARGE,
@@ -92,24 +94,44 @@ EXPERIMENTS = {
         CAPPED,
         ("--phases", "prefill,decode", "--context", "4k", "--backend", "math,flex"),
     ),
-    **{f"attention-{choice}": attention_at(choice) for choice in ("mha", "gqa", "mqa", "mla")},
+    "decode-1-graphs": Experiment(
+        "one sequence, eager, a CUDA graph a step", LARGE, ("--graphs", "--phases", "decode", "--context", "1k")
+    ),
+    "decode-1-eager": Experiment("one sequence, eager", LARGE, ("--phases", "decode", "--context", "1k")),
+    "decode-1-backends": Experiment(
+        "one sequence, by what attends",
+        LARGE,
+        ("--compile", "--phases", "decode", "--context", "1k", "--backend", "flex,cudnn"),
+    ),
+    **{f"attention-{choice}-{context}": attention_at(choice, context) for context in CONTEXTS for choice in ATTENTIONS},
 }
 
 
-def bench(experiment: Experiment, small: bool) -> dict[str, Any]:
-    """The document of one run of `archlab bench`, or what it said on its way out."""
+def command_of(experiment: Experiment, small: bool) -> list[str]:
+    """What `archlab` is called with."""
     model, options = (
         (SMALL, tuple(map(_shrunk, experiment.options))) if small else (experiment.model, experiment.options)
     )
-    command = [sys.executable, "-m", "archlab", "bench", model, *options, *(SMALL_CLOCK if small else CLOCK)]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    document = json.loads(ended.stdout) if ended.stdout else {"error": f"exit code {ended.returncode}"}
-    return {"command": " ".join(["archlab", *command[3:]]), **document}
+    return ["bench", model, *options, *(SMALL_CLOCK if small else CLOCK)]
+
+
+def bench(asked: Sequence[str], limit: float) -> dict[str, Any]:
+    """The document of one `archlab bench`, or what it said on its way out; it is ended after `limit` seconds."""
+    ended = {}
+    with subprocess.Popen([sys.executable, "-m", "archlab", *asked], stdout=subprocess.PIPE, text=True) as running:
+        try:
+            said, _ = running.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGINT)  # so that it ends its own process on the device, and tells what it has
+            said, _ = running.communicate()
+            ended = {"error": f"not done after {limit:.0f} s"}
+    document = json.loads(said) if said else {"error": f"exit code {running.returncode}"}
+    return {"command": " ".join(["archlab", *asked]), **document, **ended}
 
 
 def _shrunk(option: str) -> str:
     """A context that a small model on a slow device goes through in a moment."""
-    return {"2k": "128", "1k": "64", "4k": "128", ",".join(CONTEXTS): "64,128", "64": "8"}.get(option, option)
+    return {"128k": "128", "64k": "96", "16k": "64", "4k": "64", "2k": "128", "1k": "64", "64": "8"}.get(option, option)
 
 
 def rows_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -157,25 +179,58 @@ def _text(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def main() -> None:
-    """Run the experiments and write what they found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
-    parser.add_argument("--small", action="store_true", help="a small model, nothing is written")
-    asked, console = parser.parse_args(), Console(width=120)
-    results: dict[str, Any] = {}
-    for name in asked.only:
+def stored() -> dict[str, Any]:
+    """What earlier calls found."""
+    return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def store(results: Mapping[str, Any]) -> None:
+    """Write all that is known, whole or not at all."""
+    RESULTS.parent.mkdir(exist_ok=True)
+    fresh = RESULTS.with_suffix(".part")
+    fresh.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    fresh.replace(RESULTS)
+
+
+def is_done(found: Mapping[str, Any] | None, experiment: Experiment) -> bool:
+    """Whether an experiment was run as it is asked for now, and gave rows."""
+    asked = " ".join(["archlab", *command_of(experiment, False)])
+    if found is None or "error" in found["document"]:
+        return False
+    return bool(found["rows"]) and found["document"]["command"] == asked
+
+
+def run(names: Sequence[str], results: dict[str, Any], seconds: float, small: bool, console: Console) -> None:
+    """Run experiments one by one into `results`, until the time is over."""
+    end = time.monotonic() + seconds
+    for name in names:
+        left = end - time.monotonic()
+        if left <= 0:
+            return
         experiment = EXPERIMENTS[name]
-        document = bench(experiment, asked.small)
+        document = bench(command_of(experiment, small), left)
         rows = rows_of(document)
         results[name] = {"about": experiment.about, "goal": experiment.goal, "rows": rows, "document": document}
         console.print(table(name, experiment, rows) if rows else f"{name}: {document.get('error')}")
-        if not asked.small:
-            RESULTS.parent.mkdir(exist_ok=True)
-            RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    short = [name for name in asked.only if missed(EXPERIMENTS[name], results[name]["rows"])]
+        if not small:
+            store(results)
+
+
+def main() -> None:
+    """Run the experiments and write what they found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS))
+    parser.add_argument("--again", action="store_true", help="also what was found before")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of this call")
+    parser.add_argument("--small", action="store_true", help="a small model, nothing is written")
+    asked = parser.parse_args()
+    results: dict[str, Any] = {} if asked.small else stored()
+    again = asked.small or asked.again
+    names = [name for name in asked.only if again or not is_done(results.get(name), EXPERIMENTS[name])]
+    run(names, results, asked.minutes * 60, asked.small, Console(width=120))
+    short = [name for name in asked.only if name not in results or missed(EXPERIMENTS[name], results[name]["rows"])]
     if short and not asked.small:
-        sys.exit(f"short of their goals: {', '.join(short)}")
+        sys.exit(f"not done, or short of their goals: {', '.join(short)}")
 
 
 if __name__ == "__main__":

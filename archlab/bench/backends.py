@@ -70,7 +70,7 @@ def _check_flex(phase: str, layer: LayerSpec, compiled: bool, dtype: str, device
     attention, trained = layer.attention, phase == "train"
     if attention.backend_used != "flex":
         raise Unable(f"attention {attention.choice} has no option to run on flex attention")
-    core = attention.decode_core if phase == "decode" or (compiled and not trained) else attention.core
+    core = attention.decode_core if phase == "decode" else attention.core
     how = {"trained": trained, "dropped": trained and layer.dropout.attention > 0, "compiled": compiled}
     lacks = flex_lacks(device.partition(":")[0], (core.qk, core.v), DTYPE_BYTES[dtype], **how)
     if lacks is not None:

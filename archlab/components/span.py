@@ -107,6 +107,8 @@ class TensorSpan:
 
     def keys(self, device: torch.device, locality: Locality = EVERYWHERE) -> Tensor:
         slots = locality.kept(self.length)
+        if slots == self.length:
+            return torch.arange(slots, device=device)  # a place that is not written yet is ahead of every query
         if self._beside(slots):
             return torch.cat((ring_positions(self.at[0] - 1, slots, device), self.at))
         return ring_positions(self.at[-1], slots, device)

@@ -19,6 +19,15 @@ from archlab.decoder.spec import DecoderSpec
 from archlab.errors import RequestError
 
 
+def _fixed(tensor: Tensor) -> Tensor:
+    """A tensor that stays where it is: torch.compile makes no CUDA graph that writes to one which might move.
+
+    As torch._dynamo.mark_static_address(tensor, guard=False) does, which would import a compiler, 1 s.
+    """
+    tensor._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]
+    return tensor
+
+
 @dataclass(frozen=True)
 class LayerCache:
     """One layer's tensors, [B, heads, length, width] each, and where the tokens of this pass go."""
@@ -51,7 +60,8 @@ class KVCache:
     """Room for `length` tokens of `batch` sequences; a layer with a window or chunks has slots for one of them.
 
     position: int64 scalar tensor, the tokens held. In eager mode a number beside it lets reads stop at the last live
-    token; where torch.compile traces, or with `static` (CUDA graphs), only the tensor is used and reads are masked.
+    token; where torch.compile traces, or with `static` (CUDA graphs), only the tensor is used and reads are masked, but
+    for a prompt that torch.compile sees go into an empty cache.
     `layers[i]` maps a tensor's name to the tensor, `states[i]` an axis and a name to what the layer keeps of a sequence
     however long it is. `nbytes` is exactly the bytes of all.
     """
@@ -75,7 +85,7 @@ class KVCache:
         self.states = [
             {key: self._zeros(batch, *state.shape) for key, state in layer.states.items()} for layer in spec.layers
         ]
-        self.position = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.position = _fixed(torch.zeros((), dtype=torch.int64, device=self.device))
         self._held: int | None = None if static else 0
 
     def _tensors(self, attention: Attention) -> dict[str, Tensor]:
@@ -84,7 +94,7 @@ class KVCache:
         return {name: self._zeros(*shape) for name, shape in shapes.items()}
 
     def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+        return _fixed(torch.zeros(shape, dtype=self.dtype, device=self.device))
 
     @property
     def nbytes(self) -> int:
@@ -114,7 +124,8 @@ class KVCache:
 
     def span(self, count: int) -> Span | TensorSpan:
         """Where the next `count` tokens stand. Raises RequestError where a number shows that they do not fit."""
-        if self.by_tensor:
+        empty = self._held == 0 if count > 1 else False  # one token is not to ask: a number would be a graph of its own
+        if self.by_tensor and not empty:
             return TensorSpan(self.position + torch.arange(count, device=self.device), self.length)
         self.check_room(count)
         return Span(self.held, count)

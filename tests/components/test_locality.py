@@ -75,3 +75,10 @@ def test_one_token_reads_only_what_it_sees(locality: Locality) -> None:
         seen = sum(sees(locality, start, key) for key in range(start + 1))
         assert span.write(held, torch.ones(1, 1, 1, 1), locality).shape[2] == seen
         assert span.mask(CPU, locality) is None
+
+
+def test_keys_of_a_cache_that_is_no_ring_lie_in_order() -> None:
+    """Without arithmetic on the position, which torch's compiler would take into flex attention's kernel, and fails."""
+    span = TensorSpan(torch.arange(2, 5), 8)
+    assert span.keys(torch.device("cpu")).tolist() == list(range(8))
+    assert span.mask(torch.device("cpu")).tolist() == [[key <= query for key in range(8)] for query in (2, 3, 4)]

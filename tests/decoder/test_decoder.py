@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from functorch.compile import make_boxed_func
 from strategies import spread_weights
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounter
+from torch._guards import TracingContext
 
 from archlab.components.locality import Locality
 from archlab.components.span import Span
@@ -263,9 +267,48 @@ def test_compiled_decode_does_not_recompile_and_agrees(kind: str, chunk: int) ->
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     cache = KVCache(model.spec, 2, 9, torch.float64)
     rows = [compiled(token, cache) for token in ids().split(chunk, 1)]
-    assert counter.frame_count == 1
+    assert counter.frame_count == (1 if chunk == 1 else 2)  # a prompt into an empty cache is a pass of its own
     assert torch.allclose(torch.cat(rows, 1), full, rtol=0, atol=1e-10)
     assert cache.held == 9
+
+
+@torch.no_grad()
+def test_a_compiled_prompt_is_attended_to_by_the_causal_flag() -> None:
+    """A mask [n, m] would leave it to slower kernels, and MLA to its absorbed form."""
+    for options in (KINDS["plain"], KINDS["latent"]):
+        model = decoder(**{axis: MODEL[axis] | changes for axis, changes in options.items()})
+        seen: list[Any] = []
+
+        def traced(graph: Any, _: Any, seen: list[Any] = seen) -> Any:
+            seen += [node.args for node in graph.graph.nodes if node.target is F.scaled_dot_product_attention]
+            return graph.forward
+
+        torch._dynamo.reset()
+        cache = KVCache(model.spec, 2, 20, torch.float32)
+        found = torch.compile(model, backend=traced, fullgraph=True)(ids(), cache)
+        assert torch.allclose(found, model(ids()), rtol=0, atol=1e-5)
+        assert len(seen) == model.spec.n_layers
+        assert all(mask is None and causal for _, _, _, mask, _, causal in seen)
+
+
+@torch.no_grad()
+def test_all_that_a_compiled_pass_writes_to_is_known_to_stay() -> None:
+    """torch makes no CUDA graph of a pass that writes to a tensor which might move."""
+    model = decoder(**{axis: MODEL[axis] | options for axis, options in KINDS["window"].items()})
+    cache = KVCache(model.spec, 2, 9, torch.float32)
+    written: list[bool] = []
+
+    def lowered(graph: Any, _: Any) -> Any:
+        about = TracingContext.get().fw_metadata
+        assert about is not None
+        static = about.static_input_indices
+        written.extend(index in static for index, known in enumerate(about.input_info) if known.mutates_data)
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=aot_autograd(fw_compiler=lowered), fullgraph=True)
+    compiled(ids()[:, :1], cache)
+    assert written == [True] * (1 + 2 * model.spec.n_layers)
 
 
 # --- masks and biases

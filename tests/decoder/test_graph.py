@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from archlab.components.attention import flex
+from archlab.components.ffn.experts import Experts, gathered
 from archlab.components.position.module import Table
 from archlab.decoder.build import build
 from archlab.decoder.cache import KVCache
@@ -167,6 +168,22 @@ def test_a_step_that_waits_is_found() -> None:
     mixture = spec(ffn={"choice": "moe", **OPTIONS["moe"]})
     with pytest.raises(DynamicOutputShapeException):
         moved_in_a_step(mixture, capturing=False)
+
+
+def test_steps_that_warm_up_take_the_way_that_is_recorded() -> None:
+    """So that nothing runs for the first time while a graph is recorded."""
+    with gathered():
+        assert moved_in_a_step(spec(ffn={"choice": "moe", **OPTIONS["moe"]}), capturing=False) == []
+
+
+def test_experts_are_compiled_without_asking_whether_a_graph_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile cannot trace that question; of a tensor that is CUDA's it was asked."""
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    mixture = spec(ffn={"choice": "moe", **OPTIONS["moe"]})
+    with FakeTensorMode():
+        x, chosen = (torch.empty(1, 16, device="cuda"), torch.empty(1, 2, dtype=torch.int64, device="cuda"))
+        assert Experts(mixture.layers[0].ffn)._suitable(x, chosen) == "gathered"
 
 
 def test_a_graph_is_refused_where_there_can_be_none() -> None:

@@ -8,7 +8,9 @@ looped     over all experts, each asked for its tokens: the plain way, which the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,18 @@ from torch import Tensor, nn
 
 from archlab.components.ffn import spec as specs
 from archlab.components.ffn.activation import middle_of
+
+_gathers: ContextVar[bool] = ContextVar("_gathers", default=False)
+
+
+@contextmanager
+def gathered() -> Iterator[None]:
+    """Have all experts take the way that waits for nothing: what a CUDA graph records is to be warmed up, too."""
+    held = _gathers.set(True)
+    try:
+        yield
+    finally:
+        _gathers.reset(held)
 
 
 class Experts(nn.Module):
@@ -46,10 +60,11 @@ class Experts(nn.Module):
         return (outputs * weights[..., None]).sum(1).to(x.dtype)
 
     def _suitable(self, x: Tensor, chosen: Tensor) -> str:
-        if x.is_meta or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
-            return "gathered"
-        few = chosen.numel() <= self.count  # then no more is copied than all the weights there are
-        return "gathered" if few and torch.compiler.is_compiling() else "sorted"
+        if torch.compiler.is_compiling():  # asked first: what is asked below cannot be traced
+            few = chosen.numel() <= self.count  # then no more is copied than all the weights there are
+            return "gathered" if few or x.is_meta else "sorted"
+        recorded = _gathers.get() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+        return "gathered" if x.is_meta or recorded else "sorted"
 
     def _sorted(self, x: Tensor, chosen: Tensor) -> Tensor:
         """[tokens, k, d_model]: what each token's experts give it."""
