@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from archlab.components.ffn.experts import gathered
+from archlab.components.ffn.experts import waiting_for_nothing
 from archlab.decoder.cache import KVCache
 from archlab.errors import RequestError
 
@@ -34,7 +34,7 @@ class GraphedStep:
             raise RequestError("a CUDA graph needs KVCache(.., static=True), whose position is a tensor")
         self.token = torch.zeros(cache.batch, 1, dtype=torch.int64, device=cache.device)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(cache.device), gathered():
+        with torch.cuda.device(cache.device), waiting_for_nothing():
             self.output = self._recorded(step, cache)
 
     def __call__(self, token: Tensor) -> Tensor:

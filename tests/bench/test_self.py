@@ -106,3 +106,16 @@ def test_g07_a_compiled_decode_step_is_compiled_once_and_before_the_clock(spec: 
         assert figures[f"{phase}_tok_s"].status == "ok", figures[f"{phase}_tok_s"].reason
         assert figures[f"{phase}_compile_seconds"].value > 0.1
         assert (figures[f"{phase}_recompiles"].value, figures[f"{phase}_recompiles"].status) == (0, "ok")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_mixture_is_timed_compiled(dtype: str, make: Callable[..., DecoderSpec]) -> None:
+    """Whole in bf16; in float32 around the experts, whose tokens no compiler knows the number of."""
+    expert = {"choice": "swiglu", "d_ff": 16}
+    spec = make(d_model=32, n_layers=1, ffn={"choice": "moe", "n_experts": 4, "expert": expert})
+    options = BenchOptions(tuple(PHASES), seconds=0.2, compile=True, ceilings=False)
+    figures, _ = bench.run(spec, Workload(batch=1, prompt=12, new=4, dtype=dtype), options, "cpu")
+    for phase in PHASES:
+        assert figures[f"{phase}_tok_s"].status == "ok", figures[f"{phase}_tok_s"].reason
+        assert figures[f"{phase}_recompiles"].value == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from strategies import spread_weights
 from torch import Tensor
 from torch._dynamo.testing import CompileCounter
+from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from archlab.components.dropout.spec import Dropout
@@ -208,6 +210,20 @@ def test_gradients_are_the_same_on_every_way(path: str) -> None:
         assert torch.allclose(given, wanted, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("expert", EXPERTS, ids=lambda e: e["choice"])
+def test_one_product_for_all_experts_is_each_expert_asked(expert: dict[str, Any]) -> None:
+    """In bf16, which alone has it; some experts have no token."""
+    made = decoder("bf16", expert=expert | {"d_ff": 8}, n_experts=12).layers[0].ffn
+    x, found = torch.randn(1, 5, 16).bfloat16(), []
+    for made.experts.path in ("looped", "grouped"):
+        made.zero_grad()
+        y = made(x)
+        y.float().square().sum().backward()
+        found.append([y.detach(), *(parameter.grad for parameter in made.parameters())])
+    for given, wanted in zip(*reversed(found), strict=True):
+        assert torch.allclose(given.float(), wanted.float(), rtol=2e-2, atol=2e-2 * wanted.abs().max().item())
+
+
 @torch.no_grad()
 def test_in_half_precision_the_sum_is_taken_in_float32() -> None:
     made = decoder("bf16", n_experts=8, experts_per_token=8).layers[0].ffn
@@ -228,6 +244,36 @@ def test_the_way_is_chosen_by_what_can_run(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert experts._suitable(x, chosen) == "gathered"
     assert experts._suitable(x.expand(9, 16), chosen.expand(9, 2)) == "sorted"
+
+
+@pytest.mark.parametrize("width", [16, 12])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_many_tokens_go_in_one_product_where_there_is_one(
+    width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of whole 16 bytes in bf16: under torch.compile anywhere, and on CUDA from Hopper on always."""
+    experts = Experts(spec(expert=EXPERT | {"d_ff": width}))
+    there = dtype == torch.bfloat16 and width == 16
+    for device, compiling, major, wanted in (
+        ("cpu", False, 0, "sorted"),
+        ("cpu", True, 0, "grouped" if there else "sorted"),
+        ("cuda", False, 9, "grouped" if there else "sorted"),
+        ("cuda", False, 8, "sorted"),
+    ):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda so=compiling: so)
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _, is_=major: SimpleNamespace(major=is_))
+        with FakeTensorMode():
+            x, chosen = torch.empty(9, 16, dtype=dtype, device=device), torch.empty(9, 2, device=device).long()
+            assert experts._suitable(x, chosen) == wanted
+
+
+@pytest.mark.parametrize("count", [1, 16])
+def test_a_compiled_mixture_in_bf16_is_one_graph(count: int) -> None:
+    made = decoder("bf16", **V3, expert=EXPERT | {"d_ff": 8}).layers[0].ffn
+    x = torch.randn(1, count, 16).bfloat16()
+    compiled = torch.compile(made, backend="eager", fullgraph=True)
+    assert torch.allclose(compiled(x).float(), made(x).float(), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("count", [1, 16])

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from archlab.components.attention import flex
-from archlab.components.ffn.experts import Experts, gathered
+from archlab.components.ffn.experts import Experts, waiting_for_nothing
 from archlab.components.position.module import Table
 from archlab.decoder.build import build
 from archlab.decoder.cache import KVCache
@@ -172,7 +172,7 @@ def test_a_step_that_waits_is_found() -> None:
 
 def test_steps_that_warm_up_take_the_way_that_is_recorded() -> None:
     """So that nothing runs for the first time while a graph is recorded."""
-    with gathered():
+    with waiting_for_nothing():
         assert moved_in_a_step(spec(ffn={"choice": "moe", **OPTIONS["moe"]}), capturing=False) == []
 
 

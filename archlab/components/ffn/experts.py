@@ -1,5 +1,7 @@
-"""The routed experts: their weights stacked, and three ways through them that give the same.
+"""The routed experts: their weights stacked, and four ways through them that give the same.
 
+grouped    tokens ordered by expert, one product for all experts, for which a device need not be asked how many tokens
+           each has: where CUDA has a kernel for it
 sorted     tokens ordered by expert, one product an expert that was hit: reads each weight once, and never copies one
 gathered   a copy of its experts' weights for each token, one batched product: no step depends on the data, so that it
            runs on the meta device, in CUDA graphs, and in one piece under torch.compile; for few tokens
@@ -19,23 +21,26 @@ from torch import Tensor, nn
 from archlab.components.ffn import spec as specs
 from archlab.components.ffn.activation import middle_of
 
-_gathers: ContextVar[bool] = ContextVar("_gathers", default=False)
+HOPPER = 9
+"""Compute capability from which on one kernel multiplies for all experts; before, each product waits for its rows."""
+
+_waits: ContextVar[bool] = ContextVar("_waits", default=True)
 
 
 @contextmanager
-def gathered() -> Iterator[None]:
-    """Have all experts take the way that waits for nothing: what a CUDA graph records is to be warmed up, too."""
-    held = _gathers.set(True)
+def waiting_for_nothing() -> Iterator[None]:
+    """Have all experts take a way that waits for nothing: what a CUDA graph records is to be warmed up, too."""
+    held = _waits.set(False)
     try:
         yield
     finally:
-        _gathers.reset(held)
+        _waits.reset(held)
 
 
 class Experts(nn.Module):
     """`gate_up` (or `up`) [n_experts, n_up d_ff, d_model], `down` [n_experts, d_model, d_ff]; biases without the last.
 
-    names: of the parameters, in this order. path: `sorted`, `gathered` or `looped`; None takes what suits the call.
+    names: of the parameters, in this order. path: one of those above; None takes what suits the call.
     """
 
     def __init__(self, spec: specs.MixtureOfExperts) -> None:
@@ -53,21 +58,39 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """x [tokens, d_model]; chosen int64 and weights, both [tokens, k] -> the weighted sum [tokens, d_model]."""
-        paths = {"sorted": self._sorted, "gathered": self._gathered, "looped": self._looped}
+        paths = {way: getattr(self, f"_{way}") for way in ("grouped", "sorted", "gathered", "looped")}
         path = self.path or self._suitable(x, chosen)
         run = torch.compiler.disable(paths[path]) if path == "sorted" and torch.compiler.is_compiling() else paths[path]
         outputs: Tensor = run(x, chosen)
         return (outputs * weights[..., None]).sum(1).to(x.dtype)
 
     def _suitable(self, x: Tensor, chosen: Tensor) -> str:
-        if torch.compiler.is_compiling():  # asked first: what is asked below cannot be traced
+        if x.is_cuda and self.groups(x.dtype) and torch.cuda.get_device_properties(x.device).major >= HOPPER:
+            return "grouped"
+        if torch.compiler.is_compiling():  # asked before what is asked below, which cannot be traced
             few = chosen.numel() <= self.count  # then no more is copied than all the weights there are
-            return "gathered" if few or x.is_meta else "sorted"
-        recorded = _gathers.get() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+            return "gathered" if few or x.is_meta else "grouped" if self.groups(x.dtype) else "sorted"
+        recorded = not _waits.get() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
         return "gathered" if x.is_meta or recorded else "sorted"
 
-    def _sorted(self, x: Tensor, chosen: Tensor) -> Tensor:
+    def groups(self, dtype: torch.dtype) -> bool:
+        """Whether torch has one product for all experts in a dtype: in bf16, of rows of whole 16 bytes."""
+        rows = {size for name in self.names[:2] for size in getattr(self, name).shape[1:]}
+        return dtype == torch.bfloat16 and all(size % 8 == 0 for size in rows)
+
+    def _grouped(self, x: Tensor, chosen: Tensor) -> Tensor:
         """[tokens, k, d_model]: what each token's experts give it."""
+        experts, order = chosen.flatten().sort()
+        ends = torch.searchsorted(experts, torch.arange(self.count, device=x.device), right=True, out_int32=True)
+        up, down, *biases = (getattr(self, name) for name in self.names)
+        middle = F.grouped_mm(x[order // chosen.shape[1]], up.transpose(1, 2), offs=ends)
+        middle = self.middle(middle + biases[0][experts] if biases else middle)
+        ordered = F.grouped_mm(middle, down.transpose(1, 2), offs=ends)
+        ordered = ordered + biases[1][experts] if biases else ordered
+        return torch.empty_like(ordered).index_copy(0, order, ordered).unflatten(0, chosen.shape)
+
+    def _sorted(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """As `_grouped`."""
         order = chosen.flatten().argsort()
         counts = chosen.flatten().bincount(minlength=self.count).tolist()
         parts = x[order // chosen.shape[1]].split(counts)
@@ -76,7 +99,7 @@ class Experts(nn.Module):
         return torch.empty_like(ordered).index_copy(0, order, ordered).unflatten(0, chosen.shape)
 
     def _gathered(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """As `_sorted`."""
+        """As `_grouped`."""
         up, down, *biases = (getattr(self, name)[chosen.flatten()] for name in self.names)
         middle = torch.bmm(up, x.repeat_interleave(chosen.shape[1], 0)[..., None]).squeeze(-1)
         middle = self.middle(middle + biases[0] if biases else middle)
@@ -84,7 +107,7 @@ class Experts(nn.Module):
         return (outputs + biases[1] if biases else outputs).unflatten(0, chosen.shape)
 
     def _looped(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """As `_sorted`."""
+        """As `_grouped`."""
         outputs = x.new_zeros(*chosen.shape, x.shape[-1])
         stacks = self._stacks()
         for index in range(self.count):
