@@ -165,6 +165,13 @@ def _amd_gpus(text: str) -> list[Gpu]:
     return [Gpu(name, size * 2**20 if isinstance(size, int) else None) for name, size in zip(names, sizes, strict=True)]
 
 
+def nvidia_driver(proc: Path = PROC) -> str | None:
+    """The driver's version, from the kernel or, where a container hides that, from nvidia-smi."""
+    told = re.search(r"Kernel Module.*?(\d+\.[\d.]+)", _read(proc / "driver" / "nvidia" / "version"))
+    said = _said_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split()
+    return told[1] if told else next(iter(said), None)
+
+
 def gpu_state(uuid: str) -> dict[str, float | None]:
     """Power limit in W and clocks in MHz of the GPU that its driver knows so; nothing where it does not say."""
     rows = [row.split(", ") for row in _said_by(*_NVIDIA_STATE).splitlines()]

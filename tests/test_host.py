@@ -121,3 +121,15 @@ def test_the_state_of_a_gpu_is_what_its_driver_says_of_that_one(monkeypatch: pyt
     assert host.gpu_state("GPU-cc") == {}
     monkeypatch.setattr(host, "_said_by", lambda *command: "GPU-aa, 17\nGPU-bb, 19\nGPU-aa, 23\n")
     assert [host.gpu_processes(uuid) for uuid in ("GPU-aa", "GPU-bb", "GPU-cc")] == [2, 1, 0]
+
+
+def test_the_driver_is_what_the_kernel_says_or_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the open kernel module writes it, and the lines of two GPUs as nvidia-smi prints them."""
+    monkeypatch.setattr(host, "_said_by", lambda *command: "570.86.15\n570.86.15\n")
+    assert host.nvidia_driver(tmp_path) == "570.86.15"
+    (tmp_path / "driver" / "nvidia").mkdir(parents=True)
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (root@host)\n"
+    (tmp_path / "driver" / "nvidia" / "version").write_text(line)
+    assert host.nvidia_driver(tmp_path) == "570.86.10"
+    monkeypatch.setattr(host, "_said_by", lambda *command: "")
+    assert host.nvidia_driver(tmp_path / "nowhere") is None

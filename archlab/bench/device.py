@@ -9,12 +9,10 @@ import ctypes
 import gc
 import os
 import platform
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -164,7 +162,7 @@ class Cuda(Device):
             "device_memory_bytes": properties.total_memory,
             "compute_capability": f"{properties.major}.{properties.minor}",
             "cuda": torch.version.cuda,
-            "driver": _nvidia_driver(),
+            "driver": host.nvidia_driver(),
             **host.gpu_state(self._uuid()),
         }
 
@@ -180,13 +178,6 @@ class Cuda(Device):
     def release(self) -> None:
         super().release()
         torch.cuda.empty_cache()
-
-
-def _nvidia_driver() -> str | None:
-    with suppress(OSError):
-        found = re.search(r"Kernel Module.*?(\d+\.[\d.]+)", Path("/proc/driver/nvidia/version").read_text())
-        return found and found[1]
-    return None
 
 
 class Mps(Device):
