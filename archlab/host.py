@@ -168,8 +168,10 @@ def _amd_gpus(text: str) -> list[Gpu]:
 def nvidia_driver(proc: Path = PROC) -> str | None:
     """The driver's version, from the kernel or, where a container hides that, from nvidia-smi."""
     told = re.search(r"Kernel Module.*?(\d+\.[\d.]+)", _read(proc / "driver" / "nvidia" / "version"))
+    if told:
+        return told[1]
     said = _said_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split()
-    return told[1] if told else next(iter(said), None)
+    return said[0] if said else None
 
 
 def gpu_state(uuid: str) -> dict[str, float | None]:
