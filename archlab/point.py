@@ -23,6 +23,7 @@ from archlab.overrides import typed_keys
 from archlab.plugins import described, named
 from archlab.record import Figure, Record, full_name, write_atomically
 from archlab.request import Request, read_request
+from archlab.verify import check
 from archlab.warmup import import_torch
 from archlab.worker import check_weights, self_check
 from archlab.yaml_text import yaml_text
@@ -147,7 +148,9 @@ def _check(record: Record, request: Request) -> None:
     if request.run.verify or request.run.weights is not None:
         import_torch()
         record.notes += check_weights(request)
-        record.checks = self_check(request)
+        found = self_check(request)
+        record.checks = found.checks
+        record.notes += found.notes
         _take_checks(record)
 
 
@@ -166,8 +169,6 @@ def _time(record: Record, request: Request, job: Job) -> Generator[Turn, bool, N
 
 def _check_cache(record: Record, request: Request, dtype: str) -> None:
     """The cache that the clock ran with against its closed form, in the dtype that was timed."""
-    from archlab.verify import check
-
     timed = request.workload.timed_in(dtype)
     expected = kv_cache(request.spec, timed.batch, timed.length, timed.cache_dtype).allocated
     found = record.figures["kv_allocated_bytes"].value

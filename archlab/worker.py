@@ -24,6 +24,7 @@ from archlab.errors import RequestError
 from archlab.frozen import replace
 from archlab.plugins import load_again
 from archlab.request import Request, read_request
+from archlab.verify import Verified, verify
 from archlab.warmup import import_torch
 
 Tell = Callable[..., None]
@@ -77,7 +78,8 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
     import_torch(*(["torch._dynamo"] if recomputes else []))  # a checkpoint's first use imports it
     if job["check"]:
         tell(notes=check_weights(request))
-        tell(checks=self_check(request))
+        found = self_check(request)
+        tell(checks=found.checks, notes=found.notes)
     from archlab.bench import run as bench
 
     run = request.run
@@ -110,10 +112,8 @@ def check_weights(request: Request) -> list[str]:
     return [beside(others)] if others else []
 
 
-def self_check(request: Request) -> list[dict[str, Any]]:
-    """What the self-check of a request found, see `verify`; nothing, where the request wants none. Imports torch."""
+def self_check(request: Request) -> Verified:
+    """What the self-check of a request found; nothing, where the request wants none. Imports torch."""
     if not request.run.verify:
-        return []
-    from archlab.verify import verify
-
+        return Verified([], [])
     return verify(request.spec, request.workload.cache_dtype)

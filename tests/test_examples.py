@@ -263,5 +263,5 @@ def test_a_plugin_may_stand_anywhere_on_the_line(capsys: pytest.CaptureFixture[s
 
 def test_an_export_names_what_no_family_has(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["export", "--plugin", str(EXAMPLES / "dyt.py"), "gqa", "model/norm=dyt"]) == 2
-    assert "norm dyt is of a plugin" in capsys.readouterr().err
+    assert "norm/dyt is of a plugin" in capsys.readouterr().err
     assert answer(["export", "gqa"]) == 0

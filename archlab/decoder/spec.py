@@ -21,6 +21,7 @@ from archlab.decoder.sharing import kv_sources, shared_kinds, sharing_groups
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, derived, fields_of, replace, values_of
 from archlab.options import Spec
+from archlab.registry import choice
 
 MAX_LAYERS = 10_000
 MANY_KINDS = 16
@@ -136,6 +137,11 @@ class DecoderSpec(Frozen):
         return replace(self, layers=tuple(made[id(layer)] for layer in self.layers))
 
     @property
+    def one_of_each(self) -> DecoderSpec:
+        """The same with the first layer of each kind alone."""
+        return replace(self, layers=tuple(layer for layer, _ in self.layer_kinds))
+
+    @property
     def n_layers(self) -> int:
         return len(self.layers)
 
@@ -222,6 +228,13 @@ class DecoderSpec(Frozen):
         """Each distinct choice with its axis."""
         parts = {id(part): (axis, part) for layer, _ in self.layer_kinds for axis, part in layer.axes().items()}
         return (*parts.values(), ("head", self.head))
+
+    @property
+    def of_others(self) -> tuple[str, ...]:
+        """The choices that are not archlab's own, as `norm/dyt`; what stands idle at a place is none."""
+        own = (("block", self.block), ("norm", self.norm), ("position", self.position))
+        used = [(axis, part) for axis, part in (*self.parts, *own) if not (isinstance(part, Placed) and part.idle)]
+        return tuple(dict.fromkeys(f"{axis}/{part.choice}" for axis, part in used if choice(axis, part.choice).origin))
 
     def check_length(self, length: int) -> None:
         """Raise RequestError where a run of `length` tokens in all goes past the positions' end."""

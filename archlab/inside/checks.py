@@ -20,7 +20,6 @@ from archlab.decoder.cache import KVCache
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Column, Document, Table
-from archlab.frozen import replace
 from archlab.verify import check, verify
 
 LENGTH = 24
@@ -40,8 +39,9 @@ COLUMNS = (Column("check"), Column("expected"), Column("found"), Column("ok"))
 def document(spec: DecoderSpec, room: int) -> Document:
     """Every check of a model, its first difference the verdict. room: bytes that the tried module may take."""
     tried = fitting(spec, room)
-    found = [*verify(spec), *(() if tried is None else behaviour(tried))]
-    return checked(spec.name, found, _tried(spec, tried, room))
+    paper = verify(spec)
+    found = [*paper.checks, *(() if tried is None else behaviour(tried))]
+    return checked(spec.name, found, _tried(spec, tried, room), paper.notes)
 
 
 def checked(name: str, found: Sequence[Check], tried: Mapping[str, str], notes: Sequence[str] = ()) -> Document:
@@ -79,8 +79,7 @@ def _tried(spec: DecoderSpec, tried: DecoderSpec | None, room: int) -> dict[str,
 
 def fitting(spec: DecoderSpec, room: int) -> DecoderSpec | None:
     """The model itself, or with the first layer of each kind alone, or None: what `room` bytes hold."""
-    first = replace(spec, layers=tuple(layer for layer, _ in spec.layer_kinds))
-    return next((one for one in (spec, first) if BYTES * parameters(one).total <= room), None)
+    return next((one for one in (spec, spec.one_of_each) if BYTES * parameters(one).total <= room), None)
 
 
 def behaviour(spec: DecoderSpec) -> Iterator[dict[str, Any]]:

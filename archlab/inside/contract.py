@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from archlab.components.counted.costs import counted_costs
 from archlab.cost.activations import Training, kept
-from archlab.cost.flops import flops
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import parameters
 from archlab.decoder.build import build, parameters_by_part
@@ -27,7 +24,7 @@ from archlab.errors import ArchlabError, ConfigError, in_short
 from archlab.inside.checks import behaviour_of, checked, difference
 from archlab.inside.kept import kept_by_autograd
 from archlab.registry import AXES, choice, choices
-from archlab.verify import check
+from archlab.verify import BATCH, PROMPT, check, verify_flops
 
 BASE: dict[str, Any] = {
     "d_model": 12,
@@ -46,7 +43,6 @@ BASE: dict[str, Any] = {
 
 ROUND = {"d_model": 64, "attention": {"choice": "gqa", "n_heads": 4, "n_kv_heads": 2, "head_dim": 16}}
 UNTURNED = {"position": {"choice": "none"}}
-BATCH, PROMPT = 2, 7
 
 Model = dict[str, Any]
 Checks = Iterator[dict[str, Any]]
@@ -77,7 +73,7 @@ def contract(axis: str, name: str) -> Checks:
 
 def of_module(spec: DecoderSpec) -> Checks:
     """What is tried on the module of one model."""
-    yield from as_torch_counts(spec)
+    yield from _running(lambda: iter(verify_flops(spec)))
     yield from _as_autograd_keeps(spec)
     yield from _running(lambda: behaviour_of(spread_weights(build(spec, dtype="fp64"))))
 
@@ -130,28 +126,6 @@ def _in_every_pair(base: Model, axis: str) -> Checks:
     yield from wrong.values()
     if not wrong:
         yield check(f"parameters and cache, spec = module, in compositions of {len(others)}", tried, tried)
-
-
-def as_torch_counts(spec: DecoderSpec) -> Checks:
-    """FLOPs of a prompt and of a token after it: closed form, and torch's counter, with the explicit softmax."""
-    decoder = build(spec, device="meta").eval()
-    for layer in decoder.layers:
-        layer.attention.backend = "math"  # type: ignore[union-attr]
-    ids = torch.zeros(BATCH, PROMPT + 1, dtype=torch.int64, device="meta")
-    cache = KVCache(spec, BATCH, PROMPT + 1, torch.float32, "meta")
-    paper = flops(spec, BATCH, PROMPT, 1, "full")
-    count = functools.partial(_counted, decoder)
-    yield check(f"FLOPs of {PROMPT} tokens, spec = torch's counter", paper.prefill, count(ids[:, :PROMPT], None))
-    if not spec.head.last_token_only:
-        count(ids[:, :PROMPT], cache)
-        yield check("FLOPs of a token after them", paper.decode, count(ids[:, PROMPT:], cache))
-
-
-def _counted(decoder: Decoder, ids: torch.Tensor, cache: KVCache | None) -> int:
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        decoder(ids, cache)
-    total: int = counter.get_total_flops()
-    return total
 
 
 def _as_autograd_keeps(spec: DecoderSpec) -> Checks:

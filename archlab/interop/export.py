@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from archlab.components.placed import Placed
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
@@ -54,10 +53,8 @@ def export(spec: DecoderSpec) -> dict[str, Any]:
 
 def _refuse_others(spec: DecoderSpec) -> None:
     """Raise ConfigError for a choice that is not archlab's own."""
-    for axis, part in spec.parts:
-        idle = isinstance(part, Placed) and part.idle
-        if choice(axis, part.choice).origin and not idle:
-            raise ConfigError("", f"no family's config.json says this model: {axis} {part.choice} is of a plugin")
+    if spec.of_others:
+        raise ConfigError("", f"no family's config.json says this model: {spec.of_others[0]} is of a plugin")
 
 
 def _ways(spec: DecoderSpec) -> Iterator[dict[str, Any]]:

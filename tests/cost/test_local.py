@@ -63,7 +63,7 @@ def test_what_is_allocated_is_what_the_tensors_take() -> None:
         model = spec(3, attention, [{}, {"position": {"base": 50.0}}])
         for length in (1, 4, 5, 6, 64):
             assert KVCache(model, 2, length, "bf16", "meta").nbytes == kv_cache(model, 2, length).allocated
-        assert all(check["ok"] for check in verify(model))
+        assert all(check["ok"] for check in verify(model).checks)
 
 
 def counted(model: DecoderSpec, prompt: int) -> tuple[int, int]:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from archlab.decoder.resolve import resolve
-from archlab.inside.contract import BASE, as_built, as_torch_counts
+from archlab.inside.contract import BASE, as_built
 from archlab.registry import AXES, choices
+from archlab.verify import verify_flops
 
 PAIRS = list(itertools.combinations(AXES, 2))
 
@@ -29,6 +30,6 @@ def test_every_pair_of_choices_is_costed_as_it_is_built(first: str, second: str)
 @pytest.mark.parametrize("axis", AXES)
 def test_every_choice_is_counted_as_torch_counts_it(axis: str) -> None:
     for name in choices(axis):
-        found = list(as_torch_counts(resolve(BASE | {axis: BASE[axis] | {"choice": name}}).spec))
+        found = verify_flops(resolve(BASE | {axis: BASE[axis] | {"choice": name}}).spec)
         assert all(check["expected"] > 0 for check in found)
         assert [check for check in found if not check["ok"]] == [], name

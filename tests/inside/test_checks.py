@@ -20,7 +20,7 @@ from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
 from archlab.inside import checks
 from archlab.inside.checks import behaviour, document, fitting
-from archlab.verify import check
+from archlab.verify import Verified, check
 
 SMALL = ("model.d_model=32", "model.n_layers=2", "model.vocab_size=50", "model.attention.head_dim=8")
 ROOM = 10**9
@@ -114,5 +114,5 @@ def test_a_model_beyond_the_room_is_tried_by_its_kinds_of_layers_or_on_paper_alo
 
 def test_the_first_difference_is_the_verdict(spec: DecoderSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = [check("one", 1, 1), check("two", 1, 2)]
-    monkeypatch.setattr(checks, "verify", lambda spec: wrong)
+    monkeypatch.setattr(checks, "verify", lambda spec: Verified(wrong, []))
     assert document(spec, 0).verdict == "two: 2, not 1"
