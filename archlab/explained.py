@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Iterator
 
 from archlab.cost.explain import explain
@@ -15,8 +17,9 @@ from archlab.request import read_request
 
 
 def explanations(record: Record) -> dict[str, Explanation]:
-    """An explanation of each figure, by name."""
-    closed = _closed_forms(record)
+    """An explanation of each figure, by name. What code of others prints meanwhile goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr):
+        closed = _closed_forms(record)
     return {name: closed.get(name) or _taken(name, figure, record) for name, figure in record.figures.items()}
 
 

@@ -143,6 +143,19 @@ def write_atomically(path: Path, text: str | bytes, flush: bool = True) -> Path:
     return path
 
 
+def write_named(file: str | Path, body: str | bytes) -> Path:
+    """Write a file that a user named, as `write_atomically`; into a pipe or a device as it is. Raises RequestError."""
+    path = Path(file)
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():  # what no file may replace
+            path.write_bytes(body.encode("utf-8") if isinstance(body, str) else body)
+        else:
+            write_atomically(path.resolve(), body)
+    except OSError as error:
+        raise RequestError(f"{file}: cannot be written: {error.strerror}") from None
+    return path
+
+
 def clear_unfinished(folder: Path) -> None:
     """Remove from a folder what writes that were ended in their midst, by a kill, have left there."""
     for name in (FILE, "config.yaml"):

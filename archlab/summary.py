@@ -62,16 +62,7 @@ def print_summary(found: Results, asked: Selection, form: str, output: str | Non
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
             _print(shown, held.varying, document, form, bool(asked.group_by))
-        write(Path(output), text.getvalue())
-
-
-def write(file: Path, text: str) -> None:
-    """Write a file and say so. Raises RequestError."""
-    try:
-        records.write_atomically(file, text)
-    except OSError as error:
-        raise RequestError(f"{file}: cannot be written: {error.strerror}") from None
-    print(f"{file}: written")
+        print(f"{records.write_named(output, text.getvalue())}: written")
 
 
 def print_end(files: Sequence[Path], as_json: bool) -> bool:

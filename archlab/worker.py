@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from archlab import stdout
 from archlab.errors import RequestError
 from archlab.frozen import replace
 from archlab.plugins import load_again
@@ -34,8 +35,7 @@ def main() -> None:
     """Do the job on stdin, and tell of each step on stdout as it is done."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this process
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler tells of its start and stop
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    events = stdout.keep()
     job = json.loads(sys.stdin.readline())
     said: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_end_with_the_parent, args=(sys.stdin, said), daemon=True).start()

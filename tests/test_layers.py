@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "archlab"
 FLOORS = [
-    {"errors", "frozen", "interrupt", "host", "written", "quotes"},
+    {"errors", "frozen", "interrupt", "host", "written", "quotes", "stdout"},
     {"units", "options", "record", "presets", "warmup", "yaml_text", "papers"},
     {"document", "hardware", "registry", "plan", "where", "merit"},
     {"meaning"},

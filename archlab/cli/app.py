@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import archlab
+from archlab import stdout
 from archlab.cli.options import Plugins, print_json
 from archlab.errors import ArchlabError, RequestError, UnknownFlag
 
@@ -93,7 +94,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     gc.set_threshold(50_000, 20, 100)  # imports make many objects and little garbage: a tenth of a short command
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal has no letters for
+        sys.stdout = stdout.keep()
     sys.exit(answer(arguments))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Annotated, Any
 
@@ -162,4 +163,6 @@ def compare(
     from archlab.sources import gather
 
     check_format(form)
-    print_comparison(gather(models), sort, "json" if as_json else form, explain, detail=True)
+    with contextlib.redirect_stdout(sys.stderr):  # what code of others prints
+        found = gather(models)
+    print_comparison(found, sort, "json" if as_json else form, explain, detail=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from archlab import completion
 from archlab.errors import RequestError
-from archlab.record import json_line
+from archlab.record import json_line, write_named
+from archlab.stdout import is_named
 
 if TYPE_CHECKING:
     from archlab.document import Document
@@ -100,20 +100,7 @@ def print_json(document: Any) -> None:
 
 def deliver(text: str, told: str, output: str | None) -> None:
     """Print the text, or write it and say what was written."""
-    if output is None:
+    if output is None or is_named(output):
         print(text, end="")
-        return
-    try:
-        _write(Path(output), text)
-    except OSError as error:
-        raise RequestError(f"{output}: cannot be written: {error.strerror}") from None
-    print(f"{output}: {told}")
-
-
-def _write(path: Path, text: str) -> None:
-    from archlab.record import write_atomically
-
-    if path.exists() and not path.is_file() and not path.is_dir():  # a pipe or a device, which no file may replace
-        path.write_text(text, encoding="utf-8")
     else:
-        write_atomically(path.resolve(), text)
+        print(f"{write_named(output, text)}: {told}")

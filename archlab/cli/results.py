@@ -51,11 +51,13 @@ def results(
     from archlab.errors import RequestError
     from archlab.report.formats import FORMATS, check_format
     from archlab.results import find, read
+    from archlab.stdout import is_named
     from archlab.summary import Selection, print_summary
 
     form = "json" if as_json else check_format(form, (*FORMATS, "parquet"))
     if chart is not None and form != "table":
         raise RequestError(f"--chart draws in the terminal; leave out --chart or --format {form}")
+    output = None if is_named(output) else output
     found = read(find(folders))
     print_summary(found, Selection(where, sort, pareto, group_by, everything, chart), form, output)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from archlab.document import Explanation
 from archlab.errors import ConfigError, RequestError, extra_needed, nearest
-from archlab.record import SCHEMA, Record
+from archlab.record import SCHEMA, Record, write_named
 from archlab.report.compare import Comparison, Field, figure_names, split_overrides, varying_overrides
 from archlab.report.text import clean
 
@@ -99,13 +99,12 @@ def to_parquet(compared: Comparison, output: str | None) -> None:
         raise extra_needed("parquet", "parquet") from None
     head, rows = sheet(compared)
     table = pyarrow.table({name: [row[index] for row in rows] for index, name in enumerate(head)})
-    try:
-        held = io.BytesIO()
-        parquet.write_table(table, output or held)
-    except OSError as error:
-        raise RequestError(f"{output}: cannot be written: {error.strerror or error}") from None
+    held = io.BytesIO()
+    parquet.write_table(table, held)
     if output is None:
         sys.stdout.buffer.write(held.getvalue())
+    else:
+        write_named(output, held.getvalue())
 
 
 def _whole(value: float | int | None) -> float | int | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, field
-from archlab.record import write_atomically
+from archlab.record import write_named
 from archlab.report.text import clean
 
 SIZE, DPI = (6.0, 3.8), 300
@@ -123,10 +123,7 @@ def save(drawn: Drawn | Sequence[Drawn], file: Path) -> Path:
     with load().rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
         made.savefig(picture, dpi=DPI, format="png")
-    try:
-        return write_atomically(file, picture.getvalue())
-    except OSError as error:
-        raise RequestError(f"{file}: cannot be written: {error.strerror}") from None
+    return write_named(file, picture.getvalue())
 
 
 def load() -> Any:
