@@ -6,6 +6,7 @@ that are started.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import TextIO
@@ -16,14 +17,19 @@ NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 def keep() -> TextIO:
     """What was standard output when this process began; from here on descriptor 1 is that of stderr."""
-    encoding = getattr(sys.stdout, "encoding", "utf-8")
-    kept = os.fdopen(os.dup(1), "w", encoding=encoding, errors="backslashreplace")  # a name it has no letters for
-    if sys.stderr is None:  # it was closed
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-    else:
-        os.dup2(2, 1)
-    return kept
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed, and what is opened next would have its descriptor
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    copy = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), 1)
+    # a name that it has no letters for is escaped
+    return open(copy, "w", encoding=sys.stdout.encoding, errors="backslashreplace", closefd=False)
+
+
+def drop() -> None:
+    """Let go what is still to be written: nobody reads it any more, or there is no room for it."""
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def is_named(file: str | None) -> bool:

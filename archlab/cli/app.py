@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
-import io
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -49,6 +49,7 @@ COMMANDS = {
     "new": "new",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def _version(wanted: bool) -> None:
@@ -93,9 +94,14 @@ def main() -> None:
     """Run the command line; every error is one message and an exit code."""
     arguments = sys.argv[1:]
     gc.set_threshold(50_000, 20, 100)  # imports make many objects and little garbage: a tenth of a short command
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = stdout.keep()
-    sys.exit(answer(arguments))
+    sys.stdout = stdout.keep()
+    sys.exit(run(lambda: _written(answer(arguments)), arguments))
+
+
+def _written(code: int) -> int:
+    """The exit code, once all that was shown is out."""
+    sys.stdout.flush()
+    return code
 
 
 def answer(arguments: list[str]) -> int:
@@ -117,9 +123,13 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        sys.stdout = None
+        stdout.drop()
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # else it is a file's
+            stdout.drop()
+            print(f"archlab: standard output cannot be written: {error.strerror}", file=sys.stderr)
+            return 1
         if isinstance(error, typer.Abort):
             return 130
         if hasattr(error, "format_message"):  # a usage error of Typer's own parser, which it does not export

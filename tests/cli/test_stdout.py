@@ -164,9 +164,41 @@ def test_a_link_is_followed(run):
     assert (run.folder / "real.csv").read_text().startswith("name,")
 
 
+# --- no room, and nobody there ----------------------------------------------------------------------------------------
+
+CLOSED = """
+import os, sys
+for descriptor in sys.argv.pop(1).split(","):
+    os.close(int(descriptor))
+os.execv(sys.executable, [sys.executable, "-m", "archlab", *sys.argv[1:]])
+"""
+
+
+def without(shell, descriptors, *words):
+    """The answer of a command that begins with these descriptors closed."""
+    command = [sys.executable, "-c", CLOSED, descriptors, *words]
+    return subprocess.run(command, cwd=shell.folder, capture_output=True, check=False)
+
+
 def test_without_stderr_nothing_more_is_on_stdout(loud):
-    code = "import os, sys; os.close(2); os.execv(sys.executable, [sys.executable, '-m', 'archlab', *sys.argv[1:]])"
-    words = ("kv", *GQA, "--plugin", "loud.py", "--json")
-    done = subprocess.run([sys.executable, "-c", code, *words], cwd=loud.folder, capture_output=True, check=False)
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["command"] == "kv"
+    done = without(loud, "2", "kv", *GQA, "--plugin", "loud.py", "--json")
+    assert (done.returncode, json.loads(done.stdout)["command"]) == (0, "kv")
+    refused = without(loud, "2", "kv", "gpa")  # of which the message is not shown in its place
+    assert (refused.returncode, refused.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize("descriptors", ["1", "1,2", "0,1,2"])
+def test_without_stdout_a_command_does_what_it_does(shell, descriptors):
+    done = without(shell, descriptors, "build", *SMALL[:-1], "bench=none", "verify=false", "hydra.run.dir=run")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert json.loads((shell.folder / "run" / "record.json").read_text())["status"] == "ok"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [("models",), ("models", "--json"), ("kv", "gqa", "--json"), ("kv", "gpa", "--json")])
+def test_a_full_disk_is_one_message(shell, words):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "archlab", *words]
+        done = subprocess.run(command, cwd=shell.folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "archlab: standard output cannot be written: No space left on device\n"
