@@ -11,6 +11,7 @@ from torch import Tensor
 
 from archlab.components.locality import Locality
 from archlab.components.position.module import NoPosition
+from archlab.components.position.spec import Learned, Position
 from archlab.components.span import Span, TensorSpan
 from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
@@ -39,8 +40,8 @@ COLUMNS = (
 def run(setup: Setup) -> Document:
     """Every position choice, with no mask and with the model's."""
     asked: Order = setup.settings
-    tried = cut(setup.spec, asked.layers, "fp64")
-    decoder = build(tried.spec, dtype="fp64", seed=setup.seed).eval()
+    tried = cut(setup.spec, asked.layers, "fp64", copies=1)
+    decoder = build(_short(tried.spec, asked.tokens), dtype="fp64", seed=setup.seed).eval()
     rows: list[Row] = []
     problems: list[str] = []
     drawn: dict[str, list[tuple[float, float]]] = {}
@@ -66,7 +67,7 @@ def _shuffled(
 ) -> Iterator[tuple[Row, list[float]]]:
     """One position choice with each mask, and the gap of each token; problems: why it cannot be had."""
     try:
-        spec = tried.also(_placed(setup, name))
+        spec = _short(tried.also(_placed(setup, name)), setup.settings.tokens)
         ids = setup.ids(spec, 1, setup.settings.tokens)
         made = variant(decoder, spec.on_backend("sdpa"), setup.seed).eval()  # flex attention asks for no mask
     except RequestError as error:
@@ -85,7 +86,18 @@ def _placed(setup: Setup, name: str) -> DecoderSpec:
     spec = setup.swapped(position=name)
     if name == setup.spec.position.choice:
         return spec
-    return each_layer(spec, lambda layer: replace(layer, position=spec.position))
+    position = _learned_for(spec.position, setup.settings.tokens)
+    return each_layer(replace(spec, position=position), lambda layer: replace(layer, position=position))
+
+
+def _learned_for(position: Position, tokens: int) -> Position:
+    """A position choice whose rows, if it learns any, are of so many tokens or fewer."""
+    return replace(position, context=min(position.context, tokens)) if isinstance(position, Learned) else position
+
+
+def _short(spec: DecoderSpec, tokens: int) -> DecoderSpec:
+    """The model with tables of so many tokens or fewer: those of a long context outweigh the layers that are tried."""
+    return replace(spec, context=min(spec.context, tokens))
 
 
 @torch.no_grad()

@@ -87,16 +87,23 @@ class Tried(Frozen):
         return with_layers(_with_rows(spec, self.spec.vocab_size), self.spec.n_layers)
 
 
-def cut(spec: DecoderSpec, layers: int | None = None, dtype: str = "fp32", most: int = MOST, at_once: int = 1) -> Tried:
+def cut(
+    spec: DecoderSpec,
+    layers: int | None = None,
+    dtype: str = "fp32",
+    most: int = MOST,
+    at_once: int = 1,
+    copies: int = COPIES,
+) -> Tried:
     """The model with `layers` layers (None: its own), or what memory and time allow of it.
 
     First the vocabulary is cut, then the layers from the last on. More layers than it has repeat its own. at_once: how
-    many such modules are held together. Raises RequestError where not even one layer fits, with what it needs and what
-    there is.
+    many such modules are held together; copies: 1 where nothing is asked for gradients. Raises RequestError where not
+    even one layer fits, with what it needs and what there is.
     """
     asked = with_layers(spec, layers or spec.n_layers)
     room = host.available_memory() // 2
-    each = COPIES * dtype_bytes(dtype) * at_once
+    each = copies * dtype_bytes(dtype) * at_once
     limit = min(most, room // each)
     if parameters(asked).total <= limit:
         return Tried(asked, _what(asked, asked, spec))
