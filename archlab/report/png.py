@@ -12,13 +12,14 @@ from typing import Any
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, field
 from archlab.record import write_named
+from archlab.report.palette import SERIES, Key, key_of
 from archlab.report.text import clean
 
 SIZE, DPI = (6.0, 3.8), 300
 """Inches, and dots an inch: 1,800 x 1,140."""
 ACCENT, INK, MUTED, FAINT, RULE = "#0b5fa5", "#1b1e23", "#63696f", "#a9b0b7", "#e3e4e3"
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#b8689a", "#c98a00", "#4aa8dc", "#6b5b95", "#7c8086")
-MARKS = "oDs^Pv*X"
+DASHES = ("-", "--", ":", "-.")
+"""Of curves that have one colour."""
 MOST_TICKS = 12
 """Places of curves up to which each has a tick; beyond it they are matplotlib's."""
 BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
@@ -49,7 +50,7 @@ class Quantity(Frozen):
 class Cloud(Frozen):
     """Points by two figures: groups by what colours them, and the front of them in rising x.
 
-    less_x: whether the front wants less of x, so that its steps go along x first.
+    less_x: whether the front wants less of x, so that its steps go along x first. key: of the groups, if it has any.
     """
 
     x: Quantity
@@ -57,21 +58,29 @@ class Cloud(Frozen):
     groups: Mapping[str, Sequence[tuple[float, float]]]
     front: Sequence[tuple[float, float]]
     less_x: bool
-    by: str = ""
+    key: Key | None = None
 
 
 class Bars(Frozen):
-    """Medians with their 10th and 90th percentile, None where there is none; marked ones in the accent colour."""
+    """Medians with their 10th and 90th percentile, None where there is none; marked ones stand out.
+
+    key, of: what colours them, and the value of each.
+    """
 
     x: Quantity
     names: Sequence[str]
     values: Sequence[float]
     spreads: Sequence[tuple[float, float] | None]
     marked: Sequence[bool]
+    key: Key | None = None
+    of: Sequence[str] = ()
 
 
 class Curves(Frozen):
-    """Curves by name, each of (x, y) points; marked ones stand out. limits: lines at a y, by name."""
+    """Curves by name, each of (x, y) points; marked ones stand out. limits: lines at a y, by name.
+
+    key, of: what colours them, and the value of each, None for one of several values; without, each has its own colour.
+    """
 
     x: Quantity
     y: Quantity
@@ -79,6 +88,8 @@ class Curves(Frozen):
     marked: Sequence[bool]
     title: str = ""
     limits: Mapping[str, float] = field(default_factory=dict)
+    key: Key | None = None
+    of: Sequence[str | None] = ()
 
 
 class Shades(Frozen):
@@ -137,22 +148,21 @@ def load() -> Any:
 
 def _cloud(axes: Any, drawn: Cloud) -> None:
     _quantities(axes, drawn.x, drawn.y)
-    for index, (name, points) in enumerate(drawn.groups.items()):
-        colour = SERIES[index % len(SERIES)] if drawn.by else FAINT
-        look = {"color": colour, "marker": MARKS[index % len(MARKS)], "s": 14, "linewidths": 0, "alpha": 0.8}
-        axes.scatter(*_columns(points), label=clean(name), **look)
+    for name, points in drawn.groups.items():
+        colour, mark = drawn.key.looks[name] if drawn.key else (FAINT, "o")
+        look = {"color": colour, "marker": mark, "s": 14, "linewidths": 0, "alpha": 0.8}
+        axes.scatter(*_columns(points), label=_named(name), **look)
     if drawn.front:
         steps = "steps-post" if drawn.less_x else "steps-pre"
         axes.plot(*_columns(drawn.front), color=ACCENT, linewidth=0.9, drawstyle=steps, zorder=3)
         ring = {"s": 42, "facecolors": "none", "edgecolors": ACCENT, "linewidths": 1.0, "zorder": 4}
         axes.scatter(*_columns(drawn.front), label=f"front ({len(drawn.front):,})", **ring)
-    axes.legend(title=clean(drawn.by) or None, title_fontsize=7, loc="best")
+    axes.legend(title=clean(drawn.key.by) if drawn.key else None, title_fontsize=7, loc="best")
 
 
 def _bars(axes: Any, drawn: Bars) -> None:
     places = range(len(drawn.names))
-    colours = [ACCENT if marked else FAINT for marked in drawn.marked]
-    axes.barh(places, drawn.values, color=colours, height=0.66)
+    axes.barh(places, drawn.values, height=0.66, **_bar_looks(drawn))
     for place, value, spread in zip(places, drawn.values, drawn.spreads, strict=True):
         if spread is not None:
             reach = [[value - spread[0]], [spread[1] - value]]
@@ -162,15 +172,43 @@ def _bars(axes: Any, drawn: Bars) -> None:
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(drawn.x.label)
     axes.xaxis.set_major_formatter(_written(drawn.x.unit))
+    if drawn.key:
+        edge = {"facecolor": "none", "edgecolor": INK, "linewidth": 1.2, "label": "on the front"}
+        _legend(axes, drawn.key, drawn.of, "lower right", [edge] if any(drawn.marked) else [])
+
+
+def _bar_looks(drawn: Bars) -> dict[str, list[Any]]:
+    """Marked bars in the accent colour, or with an edge where colours stand for something else."""
+    if drawn.key is None:
+        return {"color": [ACCENT if marked else FAINT for marked in drawn.marked]}
+    colours = [drawn.key.colour(value) for value in drawn.of]
+    return {"color": colours, "edgecolor": [INK] * len(colours), "linewidth": [1.2 * marked for marked in drawn.marked]}
+
+
+def _legend(
+    axes: Any, key: Key, used: Sequence[str | None], place: str, more: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """What the colours that are used stand for. more: patches beside them."""
+    from matplotlib.patches import Patch  # type: ignore[import-not-found,unused-ignore]
+
+    own = [{"color": key.colour(value), "label": _named(value)} for value in key.looks if value in used]
+    several = [{"color": MUTED, "label": "several"}] if None in used else []
+    handles = [Patch(**patch) for patch in (*own, *several, *more)]
+    axes.legend(handles=handles, title=clean(key.by), title_fontsize=7, loc=place)
+
+
+def _named(value: str) -> str:
+    return clean(value) or "–"
 
 
 def _curves(axes: Any, drawn: Curves) -> None:
     _quantities(axes, drawn.x, drawn.y)
     legend = len(drawn.series) <= len(SERIES)
-    for index, (name, points) in enumerate(drawn.series.items()):
-        colour = SERIES[index] if legend else ACCENT if drawn.marked[index] else FAINT
-        width, order = (1.4, 3) if drawn.marked[index] else (0.8, 2)
-        axes.plot(*_columns(points), color=colour, linewidth=width, zorder=order, marker="o", ms=2.2, label=clean(name))
+    looks = zip(drawn.series.items(), drawn.marked, _curve_looks(drawn), strict=True)
+    for (name, points), marked, (colour, dash) in looks:
+        width, order = (1.4, 3) if marked else (0.8, 2)
+        look = {"color": colour, "linestyle": dash, "linewidth": width, "zorder": order}
+        axes.plot(*_columns(points), marker="o", ms=2.2, label=clean(name), **look)
     for name, y in drawn.limits.items():
         axes.axhline(y, color=MUTED, linewidth=0.8, linestyle="--", label=clean(name))
     axes.set_title(clean(drawn.title))
@@ -180,6 +218,19 @@ def _curves(axes: Any, drawn: Curves) -> None:
         axes.minorticks_off()
     if legend and (len(drawn.series) > 1 or drawn.limits):
         axes.legend(loc="best")
+    elif drawn.key:
+        _legend(axes, drawn.key, drawn.of, "best")
+
+
+def _curve_looks(drawn: Curves) -> list[tuple[str, str]]:
+    """The colour and the dashes of each curve; without a key each of few has a colour of its own."""
+    few = len(drawn.series) <= len(SERIES)
+    if drawn.key is None and not few:
+        return [(ACCENT if marked else FAINT, DASHES[0]) for marked in drawn.marked]
+    key, of = (drawn.key, drawn.of) if drawn.key else (key_of("", list(drawn.series)), list(drawn.series))
+    colours = [MUTED if value is None else key.colour(value) for value in of]
+    before = [colours[:index].count(colour) if few else 0 for index, colour in enumerate(colours)]
+    return [(colour, DASHES[count % len(DASHES)]) for colour, count in zip(colours, before, strict=True)]
 
 
 def _shades(axes: Any, drawn: Shades) -> None:

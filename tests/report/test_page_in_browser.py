@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from archlab.overview import Asked, overview, short
+from archlab import pictures
+from archlab.overview import Asked, labelled, overview, short
 from archlab.record import Figure, Record
 from archlab.report.html.page import page as html_page
 from archlab.results import Results, effects, find, front, read
@@ -313,6 +315,62 @@ def test_bars_have_the_spread_and_curves_the_bytes_of_the_records(opened: Opened
     held = {tuple(row.values[f"kv_bytes.{n}"] for n in (576, 2048, 32768)) for row in ok(swept[1])}
     assert {tuple(y) for _, y in curves} == held
     assert all(x == [576, 2048, 32768] for x, _ in curves)
+
+
+COLOURS = """() => {
+  const points = document.getElementById('scatter').data.filter((t) => t.customdata);
+  const clouds = points.filter((t) => t.marker.symbol !== 'circle-open'); // which are rings
+  const scatter = clouds.flatMap((t) => t.customdata.map((row) => [row, t.marker.color]));
+  const [bars] = document.getElementById('bars-plot').data;
+  const curves = document.getElementById('curves-plot');
+  const traces = [...curves.data].reverse();
+  return {
+    scatter, bars: bars.customdata.map((row, at) => [row, bars.marker.color[at]]),
+    curves: curves.groups.map((group, at) => [group.rows, traces[at].line.color]),
+  };
+}"""
+
+
+def pictured(results: Results, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
+    """The colour of each row in the pictures of the same records."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(pictures, "save", lambda made, file: drawn.append(made) or file)
+    pictures.draw(results, Asked(), str(folder / "figures"))
+    key = drawn[0].key
+    column = labelled(results)[key.by]
+    return {row: key.colour(value) for row, value in enumerate(column)}
+
+
+@pytest.mark.parametrize("by", ["attention", "n_layers"])
+def test_a_choice_has_its_colour_in_every_plot_and_in_the_pictures(
+    by: str, browser: Any, tmp_path: Path, make: Any, failed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ("full", "gqa", "mqa") if by == "attention" else ("gqa",)
+    points = [(kind, layers) for kind in kinds for layers in (7, 2, 5)]
+    failed([f"model/attention={kinds[0]}", "model.n_layers=2"]).save(tmp_path / "sweep" / "0")
+    for index, (kind, layers) in enumerate(points, 1):
+        held = {"n_layers": layers, "attention": {"n_kv_heads": {"full": 8, "gqa": 4, "mqa": 1}[kind]}}
+        words = [f"model/attention={kind}", f"model.n_layers={layers}"]
+        make(words, float(index), **held).save(tmp_path / "sweep" / str(index))
+    results = read(find([str(tmp_path / "sweep")]))
+    file = tmp_path / "report.html"
+    file.write_text(html_page(overview(results, Asked(), ["sweep"])), encoding="utf-8")
+    shown = Opened(browser, file)
+    found = shown.evaluate(COLOURS)
+    shown.context.close()
+    wanted = pictured(results, tmp_path, monkeypatch)
+    assert len(found["scatter"]) == len(found["bars"]) == len(points)
+    assert {row: hexed(colour) for row, colour in found["scatter"]} == {row: wanted[row] for row, _ in found["scatter"]}
+    assert {row: hexed(colour) for row, colour in found["bars"]} == {row: wanted[row] for row, _ in found["bars"]}
+    for rows, colour in found["curves"]:
+        (one,) = {wanted[row] for row in rows}
+        assert hexed(colour) == one
+
+
+def hexed(colour: str) -> str:
+    """`rgb(1,2,3)` as `#010203`."""
+    numbers = re.findall(r"\d+", colour) if colour.startswith("rgb") else []
+    return "#" + "".join(f"{int(number):02x}" for number in numbers) if numbers else colour
 
 
 def test_a_brush_on_a_parallel_axis_leaves_what_lies_in_it(opened: Opened, swept: tuple[Path, Results]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from archlab.errors import RequestError
+from archlab.report.palette import key_of
 from archlab.report.png import Bars, Cloud, Curves, Quantity, Shades, figure, save
 
 PARAMS = Quantity("params", "parameters", "exact")
@@ -18,7 +19,7 @@ CLOUD = Cloud(
     {"mha": [(1e6, 10.0), (4e6, 9.0)], "<b>$x$</b>": [(2e6, 30.0)]},
     [(1e6, 10.0), (2e6, 30.0)],
     True,
-    "attention",
+    key_of("attention", ["mha", "<b>$x$</b>"]),
 )
 
 

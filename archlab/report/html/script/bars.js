@@ -12,10 +12,12 @@ function drawBars() {
   const colours = theme();
   const found = rows.map((row) => figureOf(row, name));
   const part = (high) => found.map((f) => (typeof f.low === "number" ? (high ? f.high - f.value : f.value - f.low) : 0));
-  const colour = rows.map((row) => (row === state.selected ? colours.text : kept.isFront.has(row) ? colours.accent : colours.faint));
+  const tint = colourOf(kept.shown);
+  const colour = rows.map((row) => (row === state.selected ? colours.text : tint(row) ?? (kept.isFront.has(row) ? colours.accent : colours.faint)));
+  const edges = rows.map((row) => (tint(row) && kept.isFront.has(row) ? 1.6 : 0));
   const trace = {
     type: "bar", orientation: "h", hoverinfo: "none", customdata: rows, x: rows.map((row) => values[row]), y: rows.map((_, index) => index),
-    marker: { color: colour, line: { width: 0 } },
+    marker: { color: colour, line: { width: edges, color: colours.text } },
     error_x: { type: "data", symmetric: false, array: part(true), arrayminus: part(false), color: colours.text, thickness: 1.2, width: 3 },
   };
   const place = byId("bars-plot");
@@ -53,7 +55,7 @@ function tipOfBar(event) {
 function barsNote(rows, timed) {
   const without = kept.shown.length - timed.length;
   const parts = [
-    "Median of the runs, the line from the 10th to the 90th percentile; the front's in colour",
+    "Median of the runs, the line from the 10th to the 90th percentile; the front's with an edge or, without a colour, in blue",
     timed.length > rows.length ? `${GROUPED.format(rows.length)} of ${count(timed.length, "timed point")} drawn: the front's and the fastest of the others` : "",
     without ? `${GROUPED.format(without)} without this figure` : "",
   ];

@@ -28,13 +28,12 @@ function drawCurves() {
   const all = curveGroups();
   const groups = spread(all, MOST_CURVES);
   const colours = theme();
-  const column = columns.get(state.colour);
-  const tint = colouring(groups.map((group) => group.rows[0]));
-  const colourOf = (row) => (column && !tint.scale ? tint.groups[tint.of(row)]?.[2] : colours.accent);
+  const tint = colourOf(kept.shown);
+  const curveColour = ({ rows }) => (rows.some((row) => tint(row) !== tint(rows[0])) ? colours.muted : tint(rows[0]) ?? colours.accent);
   const traces = groups.map((group) => ({
     type: "scatter", mode: "lines+markers", hoverinfo: "none", customdata: group.points.map(() => groups.indexOf(group)),
     x: group.points.map(([tokens]) => tokens), y: group.points.map(([, value]) => value),
-    line: { color: group.rank === 2 ? colours.text : colourOf(group.rows[0]), width: group.rank === 2 ? 2.6 : group.rank ? 1.8 : 1 },
+    line: { color: group.rank === 2 ? colours.text : curveColour(group), width: group.rank === 2 ? 2.6 : group.rank ? 1.8 : 1 },
     marker: { size: group.rank ? 6 : 4 }, opacity: group.rank || groups.length < 12 ? 1 : 0.45,
   })).reverse();
   const values = groups.flatMap((group) => group.points.map(([, value]) => value));
@@ -44,7 +43,7 @@ function drawCurves() {
     click: (event) => select(byId("curves-plot").groups[event.points[0].customdata].rows[0]),
     hover: (event) => tipOfCurve(event, byId("curves-plot").groups[event.points[0].customdata]),
   });
-  byId("curves-note").textContent = curvesNote(all, groups);
+  byId("curves-note").textContent = curvesNote(all, groups, groups.some((group) => curveColour(group) === colours.muted));
 }
 
 /** At most so many: those of the front and the selected one, then some of the others from the least to the most. */
@@ -75,12 +74,13 @@ function tipOfCurve(event, group) {
   showTip(event.event, nameOf(group.rows[0]), [[`${GROUPED.format(at.x)} tokens`, `${whole(at.y)} B (${brief(at.y, "B")})`]], more ? `${count(more, "more point")} with this curve` : "");
 }
 
-function curvesNote(all, groups) {
+function curvesNote(all, groups, shared) {
   const points = all.reduce((sum, group) => sum + group.rows.length, 0);
   const batches = [...new Set(kept.shown.map((row) => valueAt(row, "record", "config", "workload", "batch")))].filter((batch) => batch !== null);
   const parts = [
     `${count(all.length, "different curve")} of ${count(points, "point")}${batches.length ? `, batch ${batches.map(plain).join(", ")}` : ""}`,
     all.length > groups.length ? `${GROUPED.format(groups.length)} drawn: the front's and some of the others from the least to the most` : "the front's are thick",
+    shared ? "one that several colours share is grey" : "",
     "what lies between the marks is drawn straight",
   ];
   return `${parts.join("; ")}.`;

@@ -23,6 +23,12 @@ function colouring(rows) {
   return { column, groups, of };
 }
 
+/** A row's colour where a column of few values colours them, as in every plot; null where none does. */
+function colourOf(rows) {
+  const tint = colouring(rows);
+  return (row) => (tint.column ? tint.groups[tint.of(row)][2] : null);
+}
+
 /** Of points at the same place one, the others counted with it; always those of the front. */
 function thinned(rows) {
   if (rows.length <= MOST_DRAWN) return { rows, hidden: 0, with: new Map() };
@@ -212,7 +218,8 @@ function setUpScatter() {
     byId("front").replaceChildren(element("p", { class: "note" }, "No point has two figures to draw."));
     return;
   }
-  state.colour = colourChoices().find(([group]) => group === "what varies")?.[1][0]?.[0] ?? "";
+  const varying = (colourChoices().find(([group]) => group === "what varies")?.[1] ?? []).map(([id]) => id);
+  state.colour = varying.find((id) => distinct(columns.get(id)).length <= MOST_COLOURS) ?? varying[0] ?? ""; // as pictures do
   const axis = (side) => (name) => { state[side] = name; state.log[side] = null; state.want[side] = 0; zoomed = { x: null, y: null }; refresh("axes"); controls(); };
   const want = (side) => selectBox("want", [["", [["-1", "less"], ["1", "more"], ...(figures.get(state[side]).better ? [] : [["0", "–"]])]]], String(state.want[side] || figures.get(state[side]).better),
     (way) => { state.want[side] = Number(way); refresh("front"); });
