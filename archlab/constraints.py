@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -53,8 +54,19 @@ def read(text: str) -> Constraint:
 
 
 def excesses(texts: Sequence[str], figures: Mapping[str, Figure]) -> dict[str, float | None]:
-    """How far the figures go beyond each constraint, by its text."""
-    return {text: one.excess(figures.get(one.figure)) for text, one in zip(texts, map(read, texts), strict=True)}
+    """How far a record's figures go beyond each constraint, by its text; infinitely beyond one that cannot be read.
+
+    A request's own are refused before it runs; those of a record may be of another version, or come to harm since.
+    """
+    return {text: _excess(text, figures) for text in texts}
+
+
+def _excess(text: str, figures: Mapping[str, Figure]) -> float | None:
+    try:
+        constraint = read(text)
+        return constraint.excess(figures.get(constraint.figure))
+    except ConfigError:
+        return math.inf
 
 
 def broken(record: Record) -> list[str]:
@@ -62,4 +74,5 @@ def broken(record: Record) -> list[str]:
     if not record.ok:
         return []
     found = excesses(record.config.get("constraints") or [], record.figures)
-    return [text for text, excess in found.items() if excess is not None and excess > 0]
+    wrong = {text: excess for text, excess in found.items() if excess is not None and excess > 0}
+    return [text if excess < math.inf else f"{text!r}, which cannot be read" for text, excess in wrong.items()]

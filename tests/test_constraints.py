@@ -1,8 +1,12 @@
 """Limits of figures: read in the figure's own unit, and how far a record goes beyond them."""
 
+import json
+import math
+
 import pytest
 
-from archlab.constraints import broken, read
+from archlab.cli.app import answer
+from archlab.constraints import broken, excesses, read
 from archlab.errors import ConfigError
 from archlab.record import Figure, Record
 
@@ -48,3 +52,30 @@ def test_what_a_record_breaks():
     record = Record({"constraints": ["params<=1B", "kv<=32KiB", "decode>=20"]}, figures={"params": PARAMS})
     assert broken(record) == ["params<=1B"]  # of the others nothing is known
     assert broken(Record({}, figures={"params": PARAMS})) == []
+
+
+WRONG = ("garbage", "", "params<=<", "params<=abc", "params<=1B/s", "params<=1GiB", "kv<=12KiBB")
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_of_a_record_one_that_cannot_be_read_is_not_kept_and_says_so(text):
+    record = Record({"constraints": [text, "kv<=16KiB"]}, figures={"params": PARAMS, "kv_bytes_per_token": CACHE})
+    assert broken(record) == [f"{text!r}, which cannot be read", "kv<=16KiB"]
+    assert excesses([text], record.figures) == {text: math.inf}
+
+
+@pytest.mark.parametrize("text", WRONG)
+@pytest.mark.parametrize("command", [("results",), ("results", "--json"), ("compare",), ("compare", "--json")])
+def test_one_such_record_takes_none_of_the_others_away(tmp_path, capsys, command, text):
+    for index in range(3):
+        figures = {"params": PARAMS, "kv_bytes_per_token": CACHE}
+        config = {"model": {"name": "m"}, "constraints": [text if index == 1 else "params<=2B"]}
+        Record(config, [f"model.n_layers={index}"], figures=figures).save(tmp_path / str(index))
+    assert answer([command[0], str(tmp_path), *command[1:]]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    if "--json" in command:
+        assert len(json.loads(shown.out)["points"]) == 3
+    else:
+        assert "1,500,000,000" in shown.out
+        assert shown.out.count("which cannot be read") == 1
