@@ -88,11 +88,11 @@ def component(
         try:
             _check(axis, name, module, spec)
             made = _spec_of(axis, module, spec)
-            origin = origin_of(module.__module__)
-            text = formula or (COUNTED if "parameters" in counted_costs(made) else "")
-            register(axis, name, made, summary=summary, formula=text, fixed=fixed, source=source, origin=origin)
         except ConfigError as error:
             raise ConfigError("", f"{axis}/{name}: {error}") from error
+        origin = origin_of(module.__module__)
+        text = formula or (COUNTED if "parameters" in counted_costs(made) else "")
+        register(axis, name, made, summary=summary, formula=text, fixed=fixed, source=source, origin=origin)
         from archlab.components.hosted import maker
 
         implements(made)(maker(module, axis))

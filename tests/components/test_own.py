@@ -190,13 +190,14 @@ def test_what_cannot_be_a_choice_is_said_in_one_message(given: dict[str, Any], s
         bring(**given)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+    assert str(error.value).count(f"{given.get('axis', 'norm')}/{given.get('name', 'mine')}") == 1
     assert {axis: list(choices(axis)) for axis in AXES} == before
 
 
 def test_a_name_that_another_file_took() -> None:
     bring()
     choice("norm", "mine").__dict__["origin"] = "/elsewhere/other.py"
-    with pytest.raises(ConfigError, match=r"norm/mine is registered already, by /elsewhere/other\.py"):
+    with pytest.raises(ConfigError, match=r"^norm/mine is registered already, by /elsewhere/other\.py"):
         bring()
 
 
