@@ -24,6 +24,8 @@ NARROWEST = 8
 """Columns of a text that nothing else can make room for."""
 LEAST_TEXT = 16
 """Columns below which text is not folded: narrower, it is a heap of syllables."""
+LONGEST_RULE = 120
+"""Columns of a rule beyond the last head: where a line has no edge, as in a pipe, its last text may be a page."""
 LEAST_NOTE = 34
 """Columns below which a note leaves the table for a line of its own."""
 
@@ -148,9 +150,20 @@ def _lines(grid: Grid, console: Console, width: int) -> Iterator[list[Piece]]:
         ]  # they stand on the rule
         yield from _row(grid, cells, widths)
         dash = "-" if console.options.ascii_only else "\u2500"
-        yield [(dash * (sum(widths) + GAP * (len(widths) - 1)), "")]
+        yield [(dash * _rule(grid, widths), "")]
     for row in grid.rows:
         yield from _row(grid, row, widths)
+
+
+def _rule(grid: Grid, widths: Sequence[int]) -> int:
+    """How long the rule is: as all columns, but beyond the last head and the last number no longer than that."""
+    starts = itertools.accumulate(widths, lambda at, width: at + width + GAP, initial=0)
+    heads = [
+        start + (width if column.number else max(map(_cell_len, column.head.split("\n"))))
+        for start, width, column in zip(starts, widths, grid.columns, strict=False)
+        if column.head
+    ]
+    return min(sum(widths) + GAP * (len(widths) - 1), max(*heads, LONGEST_RULE))
 
 
 def _widths(grid: Grid, width: int) -> list[int]:

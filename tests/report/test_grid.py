@@ -2,11 +2,13 @@
 
 import io
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from archlab.report.console import PIPED_WIDTH
 from archlab.report.grid import Cell, Column, Grid, least_width, show
 
 WORDS = st.text(st.sampled_from("abé漢 -"), max_size=40).map(lambda text: " ".join(text.split()))
@@ -74,3 +76,31 @@ def test_texts_beside_a_number_are_folded_until_they_stand() -> None:
     show(grid, Console(file=out, width=60))
     assert max(map(cell_len, out.getvalue().splitlines())) <= 60
     assert "1,234,567,890" in out.getvalue()
+
+
+def rule(grid):
+    (found,) = [line for line in shown(grid, PIPED_WIDTH).splitlines() if set(line.strip()) == {"─"}]
+    return len(found.strip())
+
+
+@pytest.mark.parametrize("last", [Column("meaning"), Column()])
+def test_a_text_of_any_length_makes_no_rule_of_that_length(last):
+    grid = Grid([Column("name"), Column("bytes", number=True), last])
+    grid.add("a", "1,024", "word " * 1000)
+    assert rule(grid) == 120
+    assert ("word " * 1000).strip() in shown(grid, PIPED_WIDTH)
+
+
+def test_a_note_of_any_length_makes_no_rule_of_that_length():
+    grid = Grid([Column("name"), Column("bytes", number=True)])
+    grid.add("a", "1,024", note="word " * 1000)
+    assert rule(grid) == 120
+
+
+def test_a_rule_goes_as_far_as_heads_and_numbers_do_and_no_further_than_a_line():
+    numbers = Grid([Column("name"), *(Column(f"number {at}", number=True) for at in range(20)), Column("source")])
+    numbers.add("a", *["1"] * 20, "x" * 500)
+    assert rule(numbers) == len("name") + sum(2 + len(f"number {at}") for at in range(20)) + 2 + len("source")
+    short = Grid([Column("name"), Column("meaning")])
+    short.add("a", "in a word")
+    assert rule(short) == len("name") + 2 + len("in a word")
