@@ -47,9 +47,14 @@ class Landing(Frozen):
         """Whether another process put a sweep here first: nothing of it is shown or taken back."""
         return self.multirun and plan.is_anothers(self.folder)
 
+    @property
+    def has_plan(self) -> bool:
+        """Whether it is a sweep that was planned, and so can go on."""
+        return self.multirun and (self.folder / plan.FILE).is_file()
+
     def missing(self) -> int:
         """How many points of the sweep have left no record."""
-        if not self.multirun or not (self.folder / plan.FILE).is_file():
+        if not self.has_plan:
             return 0
         return sum(not file.is_file() for file in plan.files(self.folder))
 

@@ -22,7 +22,7 @@ from archlab.compose import hydra_errors, store_choices
 from archlab.errors import ArchlabError, RequestError
 from archlab.interrupt import noticed
 from archlab.landing import Landing
-from archlab.overrides import normalise, of_task, one_search_path, shown_by_hydra, split, typed_keys
+from archlab.overrides import normalise, of_task, one_search_path, shown_by_hydra, split
 from archlab.presets import conf_dir
 from archlab.progress import QUIET, is_quiet, of_phases
 from archlab.quotes import quoted
@@ -30,8 +30,6 @@ from archlab.repeat import run_source
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-    from archlab.bench.figures import Figures
 
 
 log = logging.getLogger("archlab")
@@ -75,13 +73,15 @@ class Interrupted(ArchlabError):
 class Outcome:
     """What a launch left behind. files: its records. missing: points of a sweep that have none.
 
-    interrupted: Ctrl-C ended it. problem: what ended it beside its records.
+    goes_on: whether it is a sweep that can be gone on with. interrupted: Ctrl-C ended it. problem: what ended it beside
+    its records.
     """
 
     files: list[Path]
     folder: Path | None
     multirun: bool
     missing: int = 0
+    goes_on: bool = False
     interrupted: bool = False
     problem: str | None = None
 
@@ -149,7 +149,10 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     if not found and landing.multirun:
         raise ArchlabError(f"no point left a record in {landing.folder}: can the workers write into that folder?")
     said = str(problem) if isinstance(problem, ArchlabError) else f"{type(problem).__name__}: {problem}"
-    return Outcome(found, landing.folder, landing.multirun, landing.missing(), interrupted, said if problem else None)
+    ended = said if problem else None
+    return Outcome(
+        found, landing.folder, landing.multirun, landing.missing(), landing.has_plan, interrupted, problem=ended
+    )
 
 
 @contextlib.contextmanager
@@ -245,23 +248,15 @@ def run_job(config: DictConfig, named: Sequence[Mapping[str, Any]] = ()) -> floa
 def _run_alone(config: DictConfig, overrides: Sequence[str], folder: Path) -> float | tuple[float, ...]:
     from omegaconf import OmegaConf
 
-    from archlab.point import interrupted_point, objective, run_point, save
+    from archlab.point import kept_point, objective
 
-    figures: Figures = {}
-    typed = typed_keys(overrides)
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
         with of_phases() as on_progress:
-            record = run_point(plain, overrides, typed, on_progress, figures.update)
+            return objective(kept_point(plain, overrides, folder, on_progress=on_progress))
     except RequestError as error:
         _refused.append(error)
         return math.nan
-    except KeyboardInterrupt:
-        if figures:
-            save(interrupted_point(plain, overrides, typed, figures), folder)
-        raise
-    save(record, folder)
-    return objective(record)
 
 
 def _run_of_sweep(

@@ -106,9 +106,32 @@ def leave_record(config: Mapping[str, Any], overrides: Sequence[str], folder: Pa
     """Run a point of a sweep and leave its record, whatever comes of it. Only Ctrl-C and OSError are raised."""
     config = of_sweep(config)
     try:
-        record = run_point(config, overrides, typed_keys(overrides))
+        return kept_point(config, overrides, folder, flush)
     except RequestError as error:
         record = invalid_point(config, overrides, error)
+    save(record, folder, flush)
+    return record
+
+
+def kept_point(
+    config: Mapping[str, Any],
+    overrides: Sequence[str],
+    folder: Path,
+    flush: bool = True,
+    on_progress: Progress | None = None,
+) -> Record:
+    """Run a point and leave its record; at Ctrl-C one of the phases that were finished, if any were.
+
+    Raises RequestError where it is refused, which leaves no record, OSError and KeyboardInterrupt.
+    """
+    figures: Figures = {}
+    typed = typed_keys(overrides)
+    try:
+        record = run_point(config, overrides, typed, on_progress, figures.update)
+    except KeyboardInterrupt:
+        if figures:
+            save(interrupted_point(config, overrides, typed, figures), folder, flush)
+        raise
     save(record, folder, flush)
     return record
 

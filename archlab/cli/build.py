@@ -55,11 +55,9 @@ def build(
 def finish(outcome: Any, as_json: bool, explain: str | None = None) -> None:
     """Show what a launch left, and exit as its records and its end say."""
     all_ok = _show(outcome, as_json, explain)
-    if outcome.missing:
-        print(
-            f"archlab: {counted(outcome.missing, 'point')} without a record; archlab resume {outcome.folder} goes on",
-            file=sys.stderr,
-        )
+    if outcome.missing or (outcome.interrupted and outcome.goes_on):
+        left = f"{counted(outcome.missing, 'point')} without a record" if outcome.missing else "interrupted"
+        print(f"archlab: {left}; archlab resume {outcome.folder} goes on", file=sys.stderr)
     if outcome.interrupted:
         raise typer.Exit(130)
     if outcome.problem is not None:

@@ -1,6 +1,7 @@
 """Nothing is lost: sweeps that were killed, that ran out of disk, that met a broken record, go on where they were."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -144,6 +145,75 @@ def test_a_sweep_goes_on_from_another_folder_and_keeps_its_source(shell):
     )
     assert answer.code == 0, answer.err
     assert bodies(shell, "moved") == before
+
+
+# --- Ctrl-C in a point that is timed ----------------------------------------------------------------------------------
+
+STALLS = """
+import pathlib, time
+import torch
+from torch import nn
+import archlab
+
+@archlab.component("ffn", "stalls", summary="stands still at its first decode step, while a file asks it to")
+class Stalls(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x):
+        if type(x) is torch.Tensor and x.device.type == "cpu" and x.shape[-2] == 1 and pathlib.Path("stall").exists():
+            pathlib.Path("stalled").touch()
+            time.sleep(600)
+        return x * self.weight
+"""
+TIMED = (
+    *("build", "-m", "--plugin", "stalls.py", "model/ffn=gelu,stalls", "model.d_model=32", "model.n_layers=1"),
+    *("model.vocab_size=61", "workload.prompt=8", "workload.new=2", "bench.phases=[prefill,decode]"),
+    *("bench.seconds=0.05", "bench.ceilings=false", "verify=false", "hydra.sweep.dir=out"),
+)
+
+
+def interrupted(shell, *arguments):
+    """Start a command and press Ctrl-C once it stands still; its exit code and stderr."""
+    command = [sys.executable, "-m", "archlab", *arguments]
+    process = subprocess.Popen(
+        command, cwd=shell.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    until = time.monotonic() + 120
+    while not (shell.folder / "stalled").exists() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.5)  # what was told before is heard
+    os.killpg(process.pid, signal.SIGINT)
+    err = process.communicate(timeout=60)[1]
+    (shell.folder / "stalled").unlink(missing_ok=True)
+    return process.returncode, err
+
+
+@pytest.mark.parametrize("more", [(), ("hydra/launcher=basic",), ("hydra/sweeper=optuna", "hydra.sweeper.n_trials=2")])
+def test_ctrl_c_keeps_the_finished_phases_of_a_sweeps_point_and_it_is_run_again(shell, more):
+    if "hydra/sweeper=optuna" in more:
+        pytest.importorskip("optuna", reason="the extra is not installed: pip install 'archlab[optuna]'")
+    (shell.folder / "stalls.py").write_text(STALLS)
+    (shell.folder / "stall").touch()
+    for command in ((*TIMED, *more), ("resume", "out")):  # also where it is gone on with
+        code, err = interrupted(shell, *command)
+        assert code == 130, err
+        assert "Traceback" not in err
+        assert "archlab resume" in err
+        found = {body["status"]: body for body in bodies(shell).values()}
+        assert found["failed"]["reason"] == "interrupted before all was timed"
+        assert found["failed"]["figures"]["prefill_tok_s"]["value"] > 0
+        assert "decode_tok_s" not in found["failed"]["figures"]
+    (shell.folder / "stall").unlink()
+    kept = {name: body for name, body in bodies(shell).items() if body["status"] == "ok"}
+    answer = shell("resume", "out")
+    assert answer.code == 0, answer.err
+    done = bodies(shell)
+    assert [(body["status"], body["figures"]["decode_tok_s"]["value"] > 0) for body in done.values()] == [
+        ("ok", True)
+    ] * 2
+    assert all(done[name] == body for name, body in kept.items())
 
 
 # --- faults of the disk -----------------------------------------------------------------------------------------------
