@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
@@ -90,8 +91,20 @@ def extra_needed(what: str, extra: str) -> RequestError:
 
 def in_short(error: BaseException, most: int = 200) -> str:
     """What an error that is not archlab's own says, with its type, in one line."""
-    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    said = str(error).partition("\nException raised from")[0]  # where in torch's own code
+    text = " ".join(f"{type(error).__name__}: {said}".split()).removesuffix(":")
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+@contextlib.contextmanager
+def told(what: str) -> Iterator[None]:
+    """Turn what is raised, and is no error of archlab's own, into one message that begins so. Raises RequestError."""
+    try:
+        yield
+    except ArchlabError:
+        raise
+    except Exception as error:
+        raise RequestError(f"{what}: {in_short(error)}") from error
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -29,6 +29,7 @@ def own_choices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test registers is gone after it."""
     from archlab import plugins, registry
 
+    registry._load_specs()  # archlab's own, which else would be gone with them
     monkeypatch.setattr(registry, "_choices", {axis: dict(known) for axis, known in registry._choices.items()})
     monkeypatch.setattr(registry, "_places", dict(registry._places))
     monkeypatch.setattr(plugins, "_named", dict(plugins._named))

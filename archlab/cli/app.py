@@ -14,7 +14,7 @@ import typer
 import archlab
 from archlab import stdout
 from archlab.cli.options import Plugins, print_json
-from archlab.errors import ArchlabError, RequestError, UnknownFlag
+from archlab.errors import ArchlabError, RequestError, UnknownFlag, in_short
 
 app = typer.Typer(
     name="archlab",
@@ -134,7 +134,8 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
             return 130
         if hasattr(error, "format_message"):  # a usage error of Typer's own parser, which it does not export
             return _refuse(RequestError(_once(error.format_message())), arguments)
-        raise
+        where = "" if "--debug" in arguments else "; --debug shows where"
+        return _refuse(ArchlabError(f"{in_short(error)}{where}"), arguments)
     return result if isinstance(result, int) else 0
 
 

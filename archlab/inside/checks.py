@@ -6,7 +6,7 @@ the first layer of each kind alone; where that does not fit either, only the clo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from archlab.decoder.cache import KVCache
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Column, Document, Table
+from archlab.errors import ArchlabError, in_short, told
 from archlab.verify import check, verify
 
 LENGTH = 24
@@ -37,10 +38,14 @@ COLUMNS = (Column("check"), Column("expected"), Column("found"), Column("ok"))
 
 
 def document(spec: DecoderSpec, room: int) -> Document:
-    """Every check of a model, its first difference the verdict. room: bytes that the tried module may take."""
+    """Every check of a model, its first difference the verdict. room: bytes that the tried module may take.
+
+    Raises RequestError for what cannot be built at all.
+    """
     tried = fitting(spec, room)
-    paper = verify(spec)
-    found = [*paper.checks, *(() if tried is None else behaviour(tried))]
+    with told(f"{spec.name} cannot be built on the meta device"):
+        paper = verify(spec)
+    found = [*paper.checks, *(() if tried is None else running(lambda: behaviour(tried)))]
     return checked(spec.name, found, _tried(spec, tried, room), paper.notes)
 
 
@@ -80,6 +85,16 @@ def _tried(spec: DecoderSpec, tried: DecoderSpec | None, room: int) -> dict[str,
 def fitting(spec: DecoderSpec, room: int) -> DecoderSpec | None:
     """The model itself, or with the first layer of each kind alone, or None: what `room` bytes hold."""
     return next((one for one in (spec, spec.one_of_each) if BYTES * parameters(one).total <= room), None)
+
+
+def running(checks: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Checks that run the module; what it raises is one that does not hold."""
+    try:
+        yield from checks()
+    except ArchlabError:
+        raise
+    except Exception as error:
+        yield {"name": "a pass through the module", "expected": "an output", "found": in_short(error), "ok": False}
 
 
 def behaviour(spec: DecoderSpec) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,8 +20,8 @@ from archlab.decoder.module import Decoder
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Document
-from archlab.errors import ArchlabError, ConfigError, in_short
-from archlab.inside.checks import behaviour_of, checked, difference
+from archlab.errors import ArchlabError, ConfigError
+from archlab.inside.checks import behaviour_of, checked, difference, running
 from archlab.inside.kept import kept_by_autograd
 from archlab.registry import AXES, choice, choices
 from archlab.verify import BATCH, PROMPT, check, verify_flops
@@ -73,9 +73,9 @@ def contract(axis: str, name: str) -> Checks:
 
 def of_module(spec: DecoderSpec) -> Checks:
     """What is tried on the module of one model."""
-    yield from _running(lambda: iter(verify_flops(spec)))
-    yield from _as_autograd_keeps(spec)
-    yield from _running(lambda: behaviour_of(spread_weights(build(spec, dtype="fp64"))))
+    yield from running(lambda: iter(verify_flops(spec)))
+    yield from running(lambda: _as_autograd_keeps(spec))
+    yield from running(lambda: behaviour_of(spread_weights(build(spec, dtype="fp64"))))
 
 
 def base_of(axis: str, name: str) -> Model:
@@ -133,16 +133,6 @@ def _as_autograd_keeps(spec: DecoderSpec) -> Checks:
     paper = sum(size for purpose, size in kept(spec, Training(BATCH, PROMPT, "fp32")).items() if purpose != "held")
     found = kept_by_autograd(build(spec, dtype="fp32"), BATCH, PROMPT)
     yield check("bytes that training keeps, spec = autograd's", paper, found)
-
-
-def _running(checks: Callable[[], Checks]) -> Checks:
-    """Checks that run the module; what it raises is one that does not hold."""
-    try:
-        yield from checks()
-    except ArchlabError:
-        raise
-    except Exception as error:
-        yield {"name": "a pass through the module", "expected": "an output", "found": in_short(error), "ok": False}
 
 
 @torch.no_grad()

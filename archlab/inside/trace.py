@@ -23,6 +23,7 @@ from archlab.components.position.module import NoPosition
 from archlab.decoder.build import build
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
+from archlab.errors import told
 
 Shape = tuple[int, ...]
 
@@ -52,10 +53,11 @@ def trace(spec: DecoderSpec, batch: int, context: int, dtype: str = "fp32") -> l
 
     FLOPs as torch's counter has them, with the explicit softmax, whose scores it sees. kept: what autograd is asked to
     keep for the backward pass, each storage once, at the step that asks first; parameters and tables apart. Raises
-    RequestError where the positions do not reach.
+    RequestError where the positions do not reach, or the pass fails.
     """
-    decoder = build(spec.on_backend("math"), device="meta", dtype=dtype)
-    with FlopCounterMode(display=False) as counter:
+    counter = FlopCounterMode(display=False)
+    with told(f"a pass of {batch:,} x {context:,} tokens on the meta device fails"), counter:
+        decoder = build(spec.on_backend("math"), device="meta", dtype=dtype)
         tracer = Tracer(decoder, counter)
         with torch.autograd.graph.saved_tensors_hooks(tracer.keep, lambda tensor: tensor):
             y = decoder(torch.zeros(batch, context, dtype=torch.int64, device="meta"))
