@@ -19,12 +19,13 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 Way = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """x [rows, in], weight [out, in], bias [out] -> [rows, out]."""
 
 PACKED = (
-    "weights are packed for inference in their own dtype: run without gradients, autocast or torch.compile, "
+    "weights are packed for inference in their own dtype: run without gradients, autocast, torch.func or torch.compile, "
     "or call decoder.unpack()"
 )
 
@@ -66,7 +67,9 @@ class _Trained(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
+        x, weight, _ = inputs
+        for_x, for_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(x if for_weight else None, weight if for_x else None)  # as F.linear: no more is needed
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -237,6 +240,11 @@ class Product(nn.Module):
 
 
 def _as_usual(x: Tensor, weight: Tensor) -> bool:
-    """Whether torch's own product must run: what a compiler, autocast or another device needs."""
+    """Whether torch's own product must run: what a compiler, autocast, a transform or another device needs."""
     unlike = x.dtype != weight.dtype or x.device.type != "cpu"
-    return unlike or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
+    return unlike or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or _transforms()
+
+
+def _transforms() -> bool:
+    """Whether torch.func or forward-mode differentiation is at work, which oneDNN's product knows nothing of."""
+    return forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()

@@ -185,6 +185,15 @@ def test_autocast_is_refused_where_weights_are_packed_and_held_to_where_they_are
         near(logits(decoder), logits(wanted), 0)
 
 
+def test_a_transform_is_refused_where_weights_are_packed() -> None:
+    """Forward-mode differentiation would find that oneDNN's result has no tangent, and give zeros."""
+    product, x = packed().layers[0].attention.o, torch.ones(2, 64)
+    with torch.no_grad():
+        for run in (lambda: torch.func.jvp(product, (x,), (x,)), lambda: torch.func.vmap(product)(x)):
+            with pytest.raises(RuntimeError, match=r"torch\.func"):
+                run()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_another_dtype_is_refused_by_name(dtype: torch.dtype) -> None:
     product = packed().layers[0].attention.o

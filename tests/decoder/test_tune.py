@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 import archlab
 from archlab.components import product as products
+from archlab.components.linear import Linear
 from archlab.components.product import Product, Way, blocks, columns, has_onednn, onednn, trained, ways
 from archlab.decoder import tune as tuning
 from archlab.decoder.module import Decoder
@@ -146,6 +148,40 @@ def test_what_is_frozen_gets_no_gradient_and_gradients_have_gradients() -> None:
     (second,) = torch.autograd.grad(first.sum(), x)  # of |W x|^2: 2 W^T W, summed over a row
     wanted = (2 * weight.t() @ weight).sum(0).detach().expand(3, -1)
     torch.testing.assert_close(second, wanted, rtol=1e-4, atol=1e-4)
+
+
+@needs_onednn
+@pytest.mark.parametrize("x_trained", [False, True])
+@pytest.mark.parametrize("weight_trained", [False, True])
+def test_no_more_is_kept_for_gradients_than_torch_keeps(x_trained: bool, weight_trained: bool) -> None:
+    x, weight = torch.randn(3, 4, requires_grad=x_trained), torch.randn(5, 4, requires_grad=weight_trained)
+
+    def kept(way: Way) -> set[int]:
+        pointers: set[int] = set()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: pointers.add(t.data_ptr()), lambda nothing: None):
+            way(x, weight, None)
+        return pointers
+
+    assert kept(trained) == kept(torch.nn.functional.linear)
+
+
+@needs_onednn
+@pytest.mark.parametrize("gradients", [False, True])
+def test_transforms_go_the_usual_way(gradients: bool) -> None:
+    """torch.func and forward-mode differentiation, also without gradients: a tangent x' of x gives W x'."""
+    layer, x, tangent = Linear(4, 5), torch.randn(3, 4), torch.randn(3, 4)
+    layer.quickest = {(3, torch.float32, gradients): trained if gradients else onednn}
+    weight, bias = layer.weight.detach(), layer.bias.detach()
+    with torch.set_grad_enabled(gradients):
+        _, forward = torch.func.jvp(layer, (x,), (tangent,))
+        with forward_ad.dual_level():
+            dual = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, tangent))).tangent
+        backward = torch.func.jacrev(layer)(x)
+        rows = torch.func.vmap(layer)(x.expand(2, 3, 4))
+    for found in (forward, dual):
+        torch.testing.assert_close(found, tangent @ weight.t())
+    torch.testing.assert_close(backward, torch.einsum("ab,oi->aobi", torch.eye(3), weight))
+    torch.testing.assert_close(rows, (x @ weight.t() + bias).expand(2, 3, 5))
 
 
 @needs_onednn
