@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,10 +22,10 @@ def gather(words: Sequence[str]) -> list[Record]:
 
 
 def pair(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Two models with their overrides; of one with overrides, that model without them and with them."""
-    found = groups(words)
-    if len(found) == 1 and found[0][1]:
-        return [(found[0][0], []), *found]
+    """Two models with their overrides; of one with overrides after it, that model without those and with them."""
+    found, common = groups(words), _of_all(words)
+    if len(found) == 1 and found[0][1] != common:
+        return [(found[0][0], common), *found]
     if len(found) != 2:
         problem = "nothing says what changes" if len(found) == 1 else f"{len(found)} models"
         raise RequestError(f"{problem}: name two models, or one and what to change, as llama-3-8b model/attention=mha")
@@ -32,20 +33,30 @@ def pair(words: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Each model that is named, with the overrides after it."""
+    """Each model that is named, with the overrides after it, and before them those that stand before all models."""
     found: list[tuple[str, list[str]]] = []
-    for word in words:
+    common = _of_all(words)
+    for word in words[len(common) :]:
         if word.startswith("-"):
             raise UnknownFlag(word.partition("=")[0], [])
         if not word.strip():
             raise RequestError("a model has no empty name; archlab models lists the presets")
-        if "=" not in word.split("/")[-1] and not word.startswith("~") and "=" not in word:
-            found.append((word, []))
-        elif found:
+        if _is_override(word):
             found[-1][1].append(word)
         else:
-            raise RequestError(f"{word}: an override stands before any model")
+            found.append((word, list(common)))
+    if not found:
+        raise RequestError(f"{' '.join(common)}: no model is named; archlab models lists the presets")
     return found
+
+
+def _of_all(words: Sequence[str]) -> list[str]:
+    """The overrides that stand before all models."""
+    return list(itertools.takewhile(_is_override, words))
+
+
+def _is_override(word: str) -> bool:
+    return word.startswith("~") or ("=" in word and not word.startswith("-"))
 
 
 def _records(source: str, overrides: list[str]) -> list[Record]:

@@ -26,7 +26,8 @@ def bench(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Presets, YAML files, config.json, run folders; overrides follow the model that they change.",
+            help="Presets, YAML files, config.json, run folders; overrides follow the model that they are for, or come "
+            "first, for all.",
             autocompletion=completion.complete_model_or_override,
         ),
     ],
@@ -56,7 +57,7 @@ def bench(
 
     archlab bench gqa --batch 1,8 --context 512,2k
 
-    archlab bench minimind minimind model/attention=mha --interleave bench=full
+    archlab bench bench=full minimind minimind model/attention=mha --interleave
 
     archlab bench llama-3.2-1b --dtype bf16 --backend flash,math --compile --phases decode
     """

@@ -142,7 +142,8 @@ def compare(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Presets, YAML files, config.json, run folders, records; overrides follow the model they change.",
+            help="Presets, YAML files, config.json, run folders, records; overrides follow the model that they change, "
+            "or come first, for all.",
             autocompletion=completion.complete_model_or_override,
         ),
     ],

@@ -191,7 +191,8 @@ def diff(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="Two models, or one and what to change; overrides follow the model they change.",
+            help="Two models, or one and what to change; overrides follow the model that they change, or come first, "
+            "for both.",
             autocompletion=completion.complete_model_or_override,
         ),
     ],

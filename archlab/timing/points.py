@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from archlab.compose import composed
+from archlab.errors import ConfigError
 from archlab.frozen import Frozen, derived
 from archlab.overrides import typed_keys
 from archlab.report.text import value_text
 from archlab.request import Request, read_request
 from archlab.sources import groups
+from archlab.workload import PHASES
 
 BESIDE = ("bench", "workload", "hardware", "device", "seed", "verify", "weights")
 """What overrides begin with that change nothing of the model."""
@@ -92,6 +94,8 @@ def _point(source: str, overrides: Sequence[str], config: Mapping[str, Any], set
     name = " ".join((source, *(word for word in overrides if not word.lstrip("+~").startswith(BESIDE))))
     point = Point(name, made, [*overrides, *said], frozenset({*typed_keys(overrides), *settings}))
     point.request.check_runs()
+    if not point.request.bench.phases:
+        raise ConfigError("bench.phases", f"{name}: there is nothing to time", value=[], valid=PHASES)
     return point
 
 

@@ -32,6 +32,13 @@ def test_overrides_belong_to_the_model_before_them(shell):
     assert [point["figures"]["kv_bytes_per_token"]["value"] for point in points] == [12_288, 24_576, 36_864]
 
 
+def test_overrides_that_come_first_belong_to_all_models(shell):
+    """A token takes 2 (keys, values) x 2 layers x n_kv_heads x head_dim x 2 bytes: 4 x 96, 8 x 96, 12 x 64."""
+    words = ("model.n_layers=2", "minimind", "minimind", "model/attention=mha", "gpt2")
+    points = shell("compare", *words, "--json").json["points"]
+    assert [point["figures"]["kv_bytes_per_token"]["value"] for point in points] == [3_072, 6_144, 6_144]
+
+
 def test_run_folders_records_and_yaml(shell):
     folder = shell.folder / shell("build", "model=mqa", *PAPER, "--json").json["folder"]
     (shell.folder / "mine.yaml").write_text("defaults: [gqa, _self_]\nname: mine\nn_layers: 2\n")

@@ -239,12 +239,19 @@ def test_each_side_has_its_own_workload() -> None:
     [
         (("gqa",), "nothing says what changes"),
         (("gqa", "mha", "mqa"), "3 models"),
-        (("model.n_layers=3", "gqa"), "stands before any model"),
+        (("model.n_layers=3", "gqa"), "nothing says what changes"),
+        (("model.n_layers=3",), "no model is named"),
     ],
 )
 def test_what_is_no_pair_is_refused(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         pair(words)
+
+
+def test_what_comes_first_is_of_both_sides() -> None:
+    both, change = ["model.n_layers=3"], "model/attention=mha"
+    assert pair((*both, "gqa", change)) == [("gqa", both), ("gqa", [*both, change])]
+    assert pair((*both, "gqa", "mqa", change)) == [("gqa", both), ("mqa", [*both, change])]
 
 
 def test_a_context_past_the_positions_of_either_is_refused() -> None:

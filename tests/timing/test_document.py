@@ -147,6 +147,18 @@ def test_a_model_is_called_by_what_was_changed_of_it() -> None:
     assert (found.request.workload.new, found.request.bench.seconds) == (8, 3.0)
 
 
+def test_settings_that_come_first_are_of_all_models() -> None:
+    found = asked("bench=full", "workload.new=8", "gqa", "mqa", "workload.new=9")
+    assert [point.name for point in found] == ["gqa", "mqa"]
+    assert [point.request.bench.seconds for point in found] == [30.0, 30.0]
+    assert [point.request.workload.new for point in found] == [8, 9]
+
+
+def test_nothing_to_time_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"gqa: there is nothing to time; valid: prefill, decode, train"):
+        asked("gqa", "bench=none")
+
+
 def test_a_point_that_cannot_be_is_refused_before_any_is_timed() -> None:
     with pytest.raises(ConfigError, match="positions end at 1024"):
         asked("gpt2", contexts=[512, 1024])
