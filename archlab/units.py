@@ -50,10 +50,15 @@ def counted(number: int, noun: str) -> str:
 
 def show_flops(count: float) -> str:
     """`291.65 GFLOP`."""
-    for unit, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    return show_in(count, "FLOP")
+
+
+def show_in(count: float, unit: str) -> str:
+    """`3.35 TB/s`: a number of units by SI's prefixes."""
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(count) >= size:
-            return f"{count / size:,.2f} {unit}FLOP"
-    return f"{count:,.0f} FLOP"
+            return f"{count / size:,.2f} {prefix}{unit}"
+    return f"{count:,.0f} {unit}"
 
 
 _COUNTS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}

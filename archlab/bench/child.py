@@ -23,6 +23,7 @@ from archlab.bench.figures import Figures, Trouble, missing
 from archlab.errors import RequestError
 from archlab.frozen import Frozen
 from archlab.record import Figure
+from archlab.units import show_bytes
 from archlab.workload import PHASES
 
 Progress = Callable[[str, float], None]
@@ -200,7 +201,8 @@ def _figures(made: Figures, measured: Measured, job: Job) -> None:
 def _trouble(code: int, out_of_memory: bool) -> Trouble:
     """What an exit code says of a child that did not get to its end."""
     if code == -signal.SIGKILL and out_of_memory:
-        return Trouble("oom", "out of memory: the system killed the process that timed it")
+        has = show_bytes(host.total_memory())
+        return Trouble("oom", f"out of memory: the system killed the process that timed it; there are {has} in all")
     if code < 0:
         return Trouble("failed", f"the process that timed it was ended by {_signal(-code)}")
     return Trouble("failed", f"the process that timed it ended with exit code {code}; its error is above")

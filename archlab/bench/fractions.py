@@ -15,7 +15,7 @@ from archlab.decoder.spec import DecoderSpec
 from archlab.frozen import Frozen
 from archlab.hardware import Hardware
 from archlab.record import Figure
-from archlab.units import show_bytes, show_count, show_flops
+from archlab.units import show_bytes, show_flops, show_in
 from archlab.workload import Workload
 
 COUNTED = {
@@ -81,9 +81,10 @@ def _bound(work: Work, compute: Ceiling, memory: Ceiling) -> Figure:
 def _fraction(amount: float, said: str, sample: Sample, ceiling: Ceiling, unit: str) -> Figure:
     """A share in per cent; one that is above 100 even of the slow runs is no measurement of anything."""
     value, low, high = (100 * amount / seconds / ceiling.rate for seconds in (sample.median, sample.p90, sample.p10))
-    how = f"{said} / time / {show_count(ceiling.rate)} {unit} ({ceiling.source})"
+    rate = f"{show_in(ceiling.rate, unit)} ({ceiling.source})"
+    how = f"{said} / time / {rate}"
     if low <= 100:
         return Figure(value, "%", "measured", how, low=low, high=high, repeats=sample.repeats)
-    reason = f"{value:.1f} % of {show_count(ceiling.rate)} {unit} ({ceiling.source}) cannot be: "
+    reason = f"{value:.1f} % of {rate} cannot be: "
     reason += "the ceiling is too low, or of another device, or not all that is counted was done"
     return Figure(None, "%", "measured", how, status="invalid", reason=reason)

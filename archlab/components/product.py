@@ -25,8 +25,8 @@ Way = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """x [rows, in], weight [out, in], bias [out] -> [rows, out]."""
 
 PACKED = (
-    "weights are packed for inference in their own dtype: run without gradients, autocast, torch.func or torch.compile, "
-    "or call decoder.unpack()"
+    "weights are packed for inference in their own dtype: run without gradients, autocast, torch.func or "
+    "torch.compile, or call decoder.unpack()"
 )
 
 

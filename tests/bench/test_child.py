@@ -95,8 +95,10 @@ def test_the_systems_killer_is_out_of_memory(
     faulty("prefill", "os.kill(os.getpid(), signal.SIGKILL)")
     counts = iter([3, 4, 4, 4])
     monkeypatch.setattr(host, "oom_kills", lambda: next(counts))
+    monkeypatch.setattr(host, "total_memory", lambda: 3 * 2**30)
     measured = measure(Job(config, PHASES, 120))
     assert statuses(measured) == {"prefill": "oom", "decode": "ok", "train": "ok"}
+    assert (measured.figures["prefill_tok_s"].reason or "").endswith("there are 3.00 GiB in all")
 
 
 UNDER_A_LIMIT = (
