@@ -174,13 +174,14 @@ def keeps_bias(core: Core, tape: Tape, step: Pass) -> bool:
 def _factors(core: Core, tape: Tape, q: Activation, v: Activation) -> list[Activation]:
     """The queries, keys and values of the explicit products: float32 or wider, copied by head.
 
-    torch's own attention reads a sink as one more key. A single head is not copied where nothing else changes it.
+    torch's own attention reads a sink as one more key. A single head, or the heads of one sequence, are not copied
+    where nothing else changes them.
     """
     tokens = tape.length + (core.sinks and not core.explicit)
-    rows, as_is = tape.batch * core.heads, core.heads == 1 and tape.width == tape.wide
+    rows, as_is = tape.batch * core.heads, 1 in (core.heads, tape.batch) and tape.width == tape.wide
     keys = tape.new(core.qk, tape.wide, rows * tokens)
     queries = q if as_is and core.explicit else tape.new(core.qk, tape.wide, rows * tape.length)
-    own_values = as_is and not (core.explicit or core.sinks)
+    own_values = as_is and core.kv_heads == core.heads and not (core.explicit or core.sinks)
     return [queries, keys, v if own_values else tape.new(core.v, tape.wide, rows * tokens)]
 
 

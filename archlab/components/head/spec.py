@@ -41,8 +41,9 @@ class Head(Spec):
     def on_tape(self, tape: Tape, x: Activation) -> None:
         """The outputs for x, and their loss in float32 or wider: cross entropy, which keeps the log-softmax."""
         outputs = tape.cast(self.outputs(tape, x), tape.wide)
-        targets, total = tape.new(1, INDEX, x.rows), tape.new(1, tape.wide, rows=1)
-        tape.keep("loss", tape.like(outputs), targets, total)
+        tape.keep("loss", tape.like(outputs), tape.new(1, tape.wide, rows=1))
+        if self.last_token_only or (tape.batch > 1 and tape.length > 1):  # else the targets are the ids, one further on
+            tape.keep("loss", tape.new(1, INDEX, x.rows))
 
     def outputs(self, tape: Tape, x: Activation) -> Activation:
         """[.., d_model] -> [.., width]."""
