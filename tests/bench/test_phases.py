@@ -80,6 +80,15 @@ def test_decode_makes_the_tokens_that_generation_makes(decoder: Decoder, workloa
         assert torch.equal(timed.call(), wanted)
 
 
+def test_a_decode_step_stands_after_the_prompt_and_the_tokens_before_it(decoder: Decoder, workload: Workload) -> None:
+    held: list[int] = []
+    decoder.register_forward_pre_hook(lambda module, given: held.append(given[1].held))
+    with PHASES["decode"](decoder, workload, 0) as timed:
+        timed.call()
+        timed.call()
+    assert held == [*range(workload.prompt, workload.length)] * 2
+
+
 class Unrecorded:
     """What a graph does, without one: the same token and the same output tensor each time."""
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
+from archlab.bench import phases
 from archlab.bench import run as bench
+from archlab.bench.ceilings import Ceilings
 from archlab.bench.device import Cpu
 from archlab.bench.phases import PHASES, Run
 from archlab.components.ffn.spec import FFN, FeedForward
 from archlab.cost.kv import kv_cache
+from archlab.cost.params import parameters
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, RequestError
 from archlab.frozen import replace, values_of
@@ -139,6 +142,68 @@ def test_progress_names_each_phase_in_turn(spec: DecoderSpec, workload: Workload
     for phase in PHASES:
         shares = [done for name, done in seen if name == phase]
         assert (shares[0], shares[-1], shares) == (0.0, 1.0, sorted(shares))
+
+
+class Busied(Ceilings):
+    """Ceilings that are far too low until they are forgotten; the working sets that they are asked for."""
+
+    asked: ClassVar[list[int]] = []
+    rate = 1.0
+
+    def forget(self) -> None:
+        self.rate = 1e18
+
+    def matmul(self, dtype: str) -> Figure:
+        return Figure(self.rate, "FLOP/s", "measured", "")
+
+    def read(self, working_set: int) -> Figure:
+        self.asked.append(working_set)
+        return Figure(self.rate, "B/s", "measured", "")
+
+    copy = read
+
+
+def test_a_ceiling_that_a_phase_beat_is_measured_once_more_and_the_better_counts(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "Ceilings", Busied)
+    figures, _ = bench.run(spec, workload, replace(options, ceilings=True, phases=("prefill",)), "cpu")
+    assert figures["ceiling_matmul"].value == figures["ceiling_read.prefill"].value == 1e18
+    assert figures["prefill_mfu"].status == figures["prefill_mbu"].status == "ok"
+
+
+def test_a_decode_step_goes_through_the_weights_once(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads are measured over one step's working set: all weights (the head is tied), and a little of a cache."""
+    monkeypatch.setattr(bench, "Ceilings", Busied)
+    monkeypatch.setattr(Busied, "asked", [])
+    bench.run(spec, workload, replace(options, ceilings=True, phases=("decode",)), "cpu")
+    weights = 4 * parameters(spec).total
+    assert all(weights <= size < 1.5 * weights for size in Busied.asked)
+    assert Busied.asked
+
+
+def test_peaks_are_reset_before_each_phase(
+    spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = pretend()
+    done: list[str] = []
+    monkeypatch.setattr(device, "reset_peaks", lambda: done.append("reset"))
+    bench.run(spec, workload, options, device, on_figures=lambda figures: done.append(next(iter(figures))))
+    assert done == ["reset", "prefill_tok_s", "reset", "decode_tok_s", "reset", "train_tok_s"]
+
+
+def test_room_is_asked_for_the_copy_of_a_tied_head_that_may_be_packed(
+    make: Callable[..., DecoderSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = Workload(batch=2, prompt=12, new=5, dtype="bf16")
+    for head, copied in (("tied", 2 * 61 * 32), ("untied", 0)):
+        needed = []
+        for has in (True, False):
+            monkeypatch.setattr(phases, "has_onednn", lambda dtype, has=has: has)
+            needed.append(bench.memory_of("decode", make(head={"choice": head}), workload, Cpu()))
+        assert needed[0] - needed[1] == copied
 
 
 def test_nothing_is_built_where_inference_does_not_fit(

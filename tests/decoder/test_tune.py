@@ -117,6 +117,40 @@ def test_gradients_other_rows_and_other_devices_go_the_usual_way(decoder: Decode
     assert archlab.build(decoder.spec, device="meta").tune(1) == {}
 
 
+def test_a_way_for_gradients_runs_where_there_are_gradients(decoder: Decoder) -> None:
+    ran: list[int] = []
+
+    def noted(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ran.append(x.shape[0])
+        return torch.nn.functional.linear(x, weight, bias)
+
+    for module in modules(decoder):
+        module.quickest = {(2, torch.float64, True): noted}
+    ids = torch.zeros(2, 1, dtype=torch.int64)
+    with torch.no_grad():
+        decoder(ids)
+    assert ran == []
+    decoder(ids).sum().backward()
+    assert ran == [2] * len(list(modules(decoder)))
+
+
+def test_a_trial_for_training_goes_there_and_back(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product, and that of its result's gradient [rows, out] with the weight turned round, [in, out]."""
+    tried: list[tuple[int, ...]] = []
+
+    def noted(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        tried.append((*x.shape, *weight.shape))
+        return torch.nn.functional.linear(x, weight, bias)
+
+    monkeypatch.setattr(tuning, "training_ways", lambda dtype: {"rows": noted})
+    monkeypatch.setattr(tuning, "ROUNDS", 1)
+    decoder.tune(2, train=True)
+    down = decoder.layers[0].ffn.down.weight
+    out, width = down.shape
+    at = tried.index((2, width, out, width))
+    assert tried[at + 1] == (2, out, width, out)
+
+
 def chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "_time", lambda weights, rows, known: {way: 1.0 + (way != name) for way in known})
 
@@ -326,6 +360,7 @@ def test_training_after_a_timed_decode_finds_its_weights(monkeypatch: pytest.Mon
             counted[phase] = run.counted
             run.call()
     assert all(counted[phase].endswith("; products: packed") for phase in ("prefill", "decode"))
+    assert counted["train"].endswith("; products: rows")  # tried for its 12 rows, where no other way was quicker
     assert not any(module.packed for module in modules(decoder))
 
 
