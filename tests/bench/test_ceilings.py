@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from archlab.bench.ceilings import LEAST_MOVED, MOST_MOVED, Ceilings
 from archlab.bench.clock import Call, measure
@@ -60,6 +63,53 @@ def test_a_known_device_is_measured_within_2_percent(known: Known) -> None:
     assert ceilings.read(40 * MIB).value == pytest.approx(20e9, rel=0.02)
     assert ceilings.copy(40 * MIB).value == pytest.approx(16e9, rel=0.02)
     assert ceilings.matmul("fp32").value == pytest.approx(300e9, rel=0.02)
+
+
+class Moved(TorchDispatchMode):
+    """Counts the bytes of what is summed, copied and written to, or multiplied."""
+
+    MOVES = (torch.ops.aten.sum.default, torch.ops.aten.copy_.default, torch.ops.aten.bmm.default)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in self.MOVES:
+            self.bytes += sum(each.nbytes for each in args if isinstance(each, torch.Tensor))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("what", ["read", "copy"])
+@pytest.mark.parametrize("size", [MIB, 40 * MIB])
+def test_as_many_bytes_are_moved_as_are_counted(what: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+
+    def counted(self: Ceilings, call: Call, amount: int, unit: str, how: str, share: float = 1.0) -> Figure:
+        with Moved() as moved:
+            call()
+        shares.append(moved.bytes / amount)
+        return Figure(1.0, unit, "measured", how)
+
+    monkeypatch.setattr(Ceilings, "_best", counted)
+    getattr(Ceilings(Cpu(), 0.01), what)(size)
+    assert shares
+    assert all(1 <= share < 1.02 for share in shares)  # a matrix-vector product also reads its vector
+
+
+def test_a_product_has_the_flops_that_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, tuple[int, int]] = {}
+
+    def counted(self: Ceilings, call: Call, amount: int, unit: str, how: str, share: float = 1.0) -> Figure:
+        with FlopCounterMode(display=False) as counter:
+            call()
+        made[how.partition(",")[0]] = counter.get_total_flops(), amount
+        return Figure(1.0, unit, "measured", how)
+
+    monkeypatch.setattr(Ceilings, "_best", counted)
+    Ceilings(Cpu(), 0.01).matmul("fp32")
+    assert made["torch.mm"][0] == made["torch.mm"][1] == 2 * 1024**3  # torch's counter knows no oneDNN
+    assert {amount for _, amount in made.values()} == {2 * 1024**3}
 
 
 def test_working_sets_are_stated_shared_and_limited(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,12 +130,30 @@ def test_a_training_step_moves_every_weight(
     head: str, dtype: str, with_head: Callable[[str], DecoderSpec], workload: Workload
 ) -> None:
     decoder = build(with_head(head), dtype=dtype)
+    before = [parameter.detach().clone() for parameter in decoder.parameters()]
     with PHASES["train"](decoder, workload, 0) as timed:
         timed.call()
         grads: dict[str, Any] = {name: parameter.grad for name, parameter in decoder.named_parameters()}
         assert all(grad is not None and grad.isfinite().all() for grad in grads.values())
     assert all(parameter.isfinite().all() for parameter in decoder.parameters())
+    moved = [not torch.equal(*pair) for pair in zip(before, decoder.parameters(), strict=True)]
+    assert all(moved) or decoder.embedding.weight.itemsize == 2  # in 16 bits a step may be lost in rounding a gain
+    assert any(moved)
     assert timed.cache_bytes is None
+
+
+def test_gradients_are_of_one_step_that_foretells_the_next_tokens(
+    make: Callable[..., DecoderSpec], workload: Workload
+) -> None:
+    decoder = build(make(dropout={"choice": "none"}), dtype="fp64")
+    ids = torch.randint(61, (workload.batch, workload.prompt + 1), generator=torch.Generator().manual_seed(0))
+    with PHASES["train"](decoder, workload, 0) as timed:
+        for _ in range(2):  # the second step's are not added to the first's
+            chosen = decoder(ids[:, :-1]).log_softmax(-1).gather(-1, ids[:, 1:, None])
+            wanted = torch.autograd.grad(-chosen.mean(), list(decoder.parameters()))
+            timed.call()
+            for gradient, parameter in zip(wanted, decoder.parameters(), strict=True):
+                torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-12)
 
 
 def test_the_optimizer_is_torchs_own(decoder: Decoder, workload: Workload) -> None:
