@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -134,7 +134,10 @@ def _run(
     asked = {"config": dict(job.config), "typed": sorted(job.typed), "phases": phases, "check": check}
     asked |= {"turns": job.turns, "plugins": list(job.plugins)}
     done = False
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8") as child:
+    with (
+        suppress(BrokenPipeError),  # it died before it was told all: its exit code says how
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8") as child,
+    ):
         try:
             assert child.stdin is not None
             assert child.stdout is not None
@@ -148,8 +151,6 @@ def _run(
                 done = "environment" in event
         except TimeoutError:
             return Trouble("timeout", f"over the time limit of {job.limit:g} s for a point (bench.timeout)")
-        except BrokenPipeError:
-            pass  # it died at once; its exit code says how
         finally:
             child.kill()  # after its last event too: what it still tears down is of no use
     return None if done else _trouble(child.returncode, host.oom_kills() > killed_before)

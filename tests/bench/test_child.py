@@ -15,7 +15,7 @@ import pytest
 
 from archlab import host
 from archlab.bench import child
-from archlab.bench.child import Job, measure
+from archlab.bench.child import Job, measure, turns
 from archlab.errors import RequestError
 
 BEFORE = """
@@ -86,6 +86,38 @@ def test_a_crash_loses_its_phase_and_no_other(config: dict[str, Any], faulty: An
     said = measured.figures["decode_tok_s"].reason or ""
     assert re.search(r"SIGSEGV|SIGKILL|exit code 7", said)
     assert len(measured.checks) == 2
+
+
+def to_its_end(running: child.Turns) -> child.Measured:
+    """What comes of a job that has nobody to take turns with from here on."""
+    go = True
+    try:
+        while True:
+            go = running.send(go).stopped is None
+    except StopIteration as end:
+        measured: child.Measured = end.value
+        return measured
+
+
+@pytest.mark.slow
+def test_a_child_that_is_killed_while_it_waits_for_its_turn_loses_its_phase_and_no_other(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[str]] = []
+    whole = subprocess.Popen
+
+    def noted(*args: Any, **named: Any) -> Any:
+        started.append(whole(*args, **named))
+        return started[-1]
+
+    monkeypatch.setattr(child.subprocess, "Popen", noted)
+    running = turns(Job(config, PHASES, 120, turns=True))
+    assert next(running).phase == "prefill"
+    started[0].kill()
+    os.waitid(os.P_PID, started[0].pid, os.WEXITED | os.WNOWAIT)  # its end of the pipe is closed
+    measured = to_its_end(running)
+    assert statuses(measured) == {"prefill": "failed", "decode": "ok", "train": "ok"}
+    assert "SIGKILL" in (measured.figures["prefill_tok_s"].reason or "")
 
 
 @pytest.mark.slow
