@@ -162,7 +162,8 @@ def _events(stdout: IO[str], clock: Clock) -> Iterator[Event]:
 
     def read() -> None:
         for line in stdout:
-            lines.put(line)
+            if line.endswith("\n"):  # else it died while it told of it
+                lines.put(line)
         lines.put("")
 
     threading.Thread(target=read, daemon=True).start()

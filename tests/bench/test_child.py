@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -152,6 +153,11 @@ def test_out_of_memory_under_a_limit_says_what_was_asked_and_what_there_was(
     free = re.search(r"cpu has ([\d.]+) MiB free$", said)
     assert free is not None
     assert float(free[1]) <= 256
+
+
+def test_an_event_that_the_child_died_in_is_none() -> None:
+    told = io.StringIO('{"progress": ["prefill", 0.5]}\n{"figures": {"prefill_tok_s": {"val')
+    assert list(child._events(told, child.Clock(60))) == [{"progress": ["prefill", 0.5]}]
 
 
 @pytest.mark.slow
