@@ -52,7 +52,7 @@ def tune(
     """
     if pack and train:
         raise RequestError("packed weights cannot be trained: tune with pack or with train")
-    wrong = [count for count in rows if not (isinstance(count, int) and count >= 1)]
+    wrong = [count for count in rows if type(count) is not int or count < 1]  # True is none
     if wrong:
         raise RequestError(f"rows {wrong[0]!r} must be a whole number, 1 or more: batch x tokens of a pass")
     if tied.device.type != "cpu":

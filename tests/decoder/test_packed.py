@@ -337,7 +337,7 @@ def test_weights_are_unpacked_whoever_holds_them(hold: Callable[[Decoder], Any])
     assert all(parameter.grad is not None for parameter in parameters)
 
 
-@pytest.mark.parametrize("rows", [0, -1, 1.5, "8"])
+@pytest.mark.parametrize("rows", [0, -1, 1.5, "8", True])
 @pytest.mark.parametrize("pack", [False, True])
 def test_rows_that_no_pass_has_are_refused(rows: Any, pack: bool) -> None:
     with pytest.raises(RequestError, match=r"rows .* must be a whole number, 1 or more"):
