@@ -114,8 +114,7 @@ def test_a_mixture_is_timed_compiled(dtype: str, make: Callable[..., DecoderSpec
     """Whole in bf16; in float32 around the experts, whose tokens no compiler knows the number of."""
     expert = {"choice": "swiglu", "d_ff": 16}
     spec = make(d_model=32, n_layers=1, ffn={"choice": "moe", "n_experts": 4, "expert": expert})
-    options = BenchOptions(tuple(PHASES), seconds=0.2, compile=True, ceilings=False)
+    options = BenchOptions(("prefill",), seconds=0.2, compile=True, ceilings=False)
     figures, _ = bench.run(spec, Workload(batch=1, prompt=12, new=4, dtype=dtype), options, "cpu")
-    for phase in PHASES:
-        assert figures[f"{phase}_tok_s"].status == "ok", figures[f"{phase}_tok_s"].reason
-        assert figures[f"{phase}_recompiles"].value == 0
+    assert figures["prefill_tok_s"].status == "ok", figures["prefill_tok_s"].reason
+    assert figures["prefill_recompiles"].value == 0
