@@ -124,7 +124,7 @@ class KVCache:
 
     def span(self, count: int) -> Span | TensorSpan:
         """Where the next `count` tokens stand. Raises RequestError where a number shows that they do not fit."""
-        empty = self._held == 0 if count > 1 else False  # one token is not to ask: a number would be a graph of its own
+        empty = count > 1 and self._held == 0  # one token is not to ask: a number would be a graph of its own
         if self.by_tensor and not empty:
             return TensorSpan(self.position + torch.arange(count, device=self.device), self.length)
         self.check_room(count)

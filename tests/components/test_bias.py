@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from archlab.components.attention.module import Step
+from archlab.components.block.module import Block
 from archlab.components.locality import EVERYWHERE, Locality
-from archlab.components.position.module import NoPosition, make_position
+from archlab.components.position.module import NoPosition, Table, make_position
 from archlab.components.span import Span, TensorSpan
 from archlab.errors import ConfigError
 from archlab.options import read_options
@@ -123,3 +125,18 @@ def test_a_position_that_biases_without_a_bias_is_named() -> None:
 
     with pytest.raises(NotImplementedError, match=r"Forgetful biases, and has no bias\(queries, keys\)"):
         Forgetful().mask(Span(0, 2), EVERYWHERE, CPU)
+
+
+def test_what_a_base_leaves_to_its_kinds_is_named_where_one_has_it_not() -> None:
+    class Bare(Table):
+        pass
+
+    class Idle(Block):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"^Bare has no compute\(rows, length\)$"):
+        Bare(position("rope"), 8, 4)
+    with torch.device("meta"), pytest.raises(NotImplementedError, match=r"^Bare has no shapes\(rows\)$"):
+        Bare(position("rope"), 8, 4)
+    with pytest.raises(NotImplementedError, match=r"^Idle has no forward\(x, step\)$"):
+        Idle.__new__(Idle).forward(torch.zeros(1, 1, 4), Step())

@@ -51,6 +51,7 @@ class Experts(nn.Module):
         up = "gate_up" if expert.gated else "up"
         shapes: dict[str, tuple[int, ...]] = {up: (expert.n_up * expert.d_ff, spec.d_model)}
         shapes["down"] = (spec.d_model, expert.d_ff)
+        self._aligned = all(size % 8 == 0 for shape in shapes.values() for size in shape)
         shapes |= {f"{name}_bias": shape[:1] for name, shape in shapes.items()} if expert.bias else {}
         self.names = tuple(shapes)
         for name, shape in shapes.items():
@@ -75,8 +76,7 @@ class Experts(nn.Module):
 
     def groups(self, dtype: torch.dtype) -> bool:
         """Whether torch has one product for all experts in a dtype: in bf16, of rows of whole 16 bytes."""
-        rows = {size for name in self.names[:2] for size in getattr(self, name).shape[1:]}
-        return dtype == torch.bfloat16 and all(size % 8 == 0 for size in rows)
+        return dtype == torch.bfloat16 and self._aligned
 
     def _grouped(self, x: Tensor, chosen: Tensor) -> Tensor:
         """[tokens, k, d_model]: what each token's experts give it."""

@@ -123,11 +123,11 @@ class Table(NoPosition):
 
     def compute(self, rows: int, length: int) -> tuple[Tensor, ...]:
         """The tables in float64 on the CPU, for a run of `length` tokens."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no compute(rows, length)")
 
     def shapes(self, rows: int) -> tuple[tuple[int, int], ...]:
         """The tables' shapes."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no shapes(rows)")
 
     def reach(self, length: int) -> None:
         stale = self.depends_on_length and length != self.made_for
