@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from archlab.document import Chart
 from archlab.frozen import Frozen
-from archlab.report.grid import Cell, heading, line
+from archlab.report.grid import Cell, heading, lines
 from archlab.report.text import clean, digits
 from archlab.units import show_bytes, show_count
 
@@ -103,10 +103,13 @@ def _draw(chart: Chart, x: Axis, y: Axis, marks: Sequence[Cell], plain: bool) ->
     canvas = [[Cell(" ") for _ in range(x.places)] for _ in range(y.places)]
     for ceiling in chart.ceilings.values():
         canvas[y.place(ceiling)] = [Cell("-" if plain else "╌", "dim") for _ in range(x.places)]
+    lying: dict[tuple[int, int], list[Cell]] = {}
     for mark, series in zip(marks, chart.series.values(), strict=True):
         passed = _trace(series, x, y) if chart.joined else [(x.place(px), y.place(py)) for px, py in series]
-        for column, row in passed:
-            canvas[row][column] = mark
+        for place in dict.fromkeys(passed):
+            lying.setdefault(place, []).append(mark)
+    for (column, row), there in lying.items():  # curves that run together take turns, so that none hides another
+        canvas[row][column] = there[column % len(there)] if chart.joined else there[-1]
     return canvas
 
 
@@ -147,4 +150,4 @@ def _legend(chart: Chart, console: Console, marks: Sequence[Cell], show: Callabl
     if len(chart.series) > 1 or chart.ceilings or not chart.joined:
         names = [Cell(f"{mark.text} {clean(name)}", mark.style) for mark, name in zip(marks, chart.series, strict=True)]
         limits = [Cell(f"-- {clean(name)} {show(value)}", "dim") for name, value in chart.ceilings.items()]
-        line(console, *names, *limits, indent=2)
+        lines(console, *names, *limits, indent=2)

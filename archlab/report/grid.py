@@ -266,6 +266,19 @@ def line(console: Console, *cells: Cell, indent: int = 0) -> None:
         _print_lines(_wrapped(pieces, console, max(1, console.width - indent)), console, indent)
 
 
+def lines(console: Console, *cells: Cell, indent: int = 0) -> None:
+    """Print cells one after the other, as many on a line as go whole."""
+    row: list[Cell] = []
+    left = room = console.width - indent
+    for cell in cells:
+        width = _cell_len(cell.text) + GAP
+        if row and width > left + GAP:
+            line(console, *row, indent=indent)
+            row, left = [], room
+        row, left = [*row, cell], left - width
+    line(console, *row, indent=indent)
+
+
 def _wrapped(pieces: list[Piece], console: Console, width: int) -> Iterator[list[Piece]]:
     """A line of text, or several of it."""
     if sum(_cell_len(text) for text, _ in pieces) <= width and not any("\n" in text for text, _ in pieces):
