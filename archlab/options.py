@@ -101,6 +101,8 @@ class Option(Frozen):
 
 
 def _show(value: Any) -> str:
+    if value == "":
+        return "''"
     return {None: "null", True: "true", False: "false"}.get(value, str(value)) if _scalar(value) else str(value)
 
 
