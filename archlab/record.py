@@ -37,7 +37,7 @@ class Figure(Frozen):
     kind: exact (closed form, equal to the built module), measured (a clock, an allocator), estimated (a model) or bound
     (what nothing on the device can beat).
     how: the definition, the formula or the convention. low, high, repeats: the 10th and 90th percentile of a
-    measured figure and how many runs stand behind it.
+    measured figure and how many runs stand behind it. facts: what of `how` was found out on the way, by name.
     """
 
     value: float | int | None
@@ -49,6 +49,11 @@ class Figure(Frozen):
     repeats: int | None = None
     status: str = "ok"
     reason: str | None = None
+    facts: Mapping[str, str] | None = None
+
+    def fact(self, name: str) -> str | None:
+        """What was found out under a name, if anything."""
+        return (self.facts or {}).get(name)
 
     def as_dict(self) -> dict[str, Any]:
         shown = {key: value for key, value in values_of(self).items() if value is not None}

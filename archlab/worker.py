@@ -17,10 +17,12 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from archlab import stdout
+from archlab.bench.figures import Figures
+from archlab.bench.listener import Listener
 from archlab.errors import RequestError
 from archlab.frozen import replace
 from archlab.plugins import load_again
@@ -64,14 +66,9 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
 
     job: `config`; `typed`, the keys of it that the user set; `phases`, those to time; `check`, whether the module is
     checked first; `turns`, whether each timed run is asked for; `plugins`, those of the parent.
-    Events: `notes`, `checks`, `progress` (phase, share), `turn` (phase, why the runs made are enough or null, seconds
-    of the last), `figures`, at the end `environment`.
+    Events: `notes`, `checks`, `needs` (bytes by phase), `progress` (phase, share), `turn` (phase, why the runs made are
+    enough or null, seconds of the last), `figures`, at the end `environment`.
     """
-
-    def turn(phase: str, stopped: str | None, runs: list[float]) -> bool:
-        tell(turn=[phase, stopped, runs[-1] if runs else None])
-        return answer() == "go"
-
     load_again(job["plugins"])
     request = read_request(job["config"], job["typed"])
     recomputes = request.workload.recompute != "none"
@@ -89,13 +86,39 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
         replace(request.bench, phases=tuple(job["phases"])),
         run.device,
         run.seed,
-        lambda phase, share: tell(progress=[phase, share]),
         run.weights,
-        lambda figures: tell(figures={name: figure.as_dict() for name, figure in figures.items()}),
         request.hardware,
-        turn if job["turns"] else None,
+        InTurns(tell, answer) if job["turns"] else Telling(tell),
     )[1]
     tell(environment=environment)
+
+
+class Telling(Listener):
+    """Makes events of what the clock tells."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.tell = tell
+
+    def needs(self, needed: Mapping[str, int]) -> None:
+        self.tell(needs=dict(needed))
+
+    def progress(self, phase: str, share: float) -> None:
+        self.tell(progress=[phase, share])
+
+    def figures(self, made: Figures) -> None:
+        self.tell(figures={name: figure.as_dict() for name, figure in made.items()})
+
+
+class InTurns(Telling):
+    """Asks before each timed run, too."""
+
+    def __init__(self, tell: Tell, answer: Callable[[], str]) -> None:
+        super().__init__(tell)
+        self.answer = answer
+
+    def turn(self, phase: str, stopped: str | None, runs: Sequence[float]) -> bool:
+        self.tell(turn=[phase, stopped, runs[-1] if runs else None])
+        return self.answer() == "go"
 
 
 def check_weights(request: Request) -> list[str]:

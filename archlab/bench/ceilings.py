@@ -132,8 +132,8 @@ class Ceilings:
             took = self.device.time(call)
             spent += took
             rates.append(amount / took)
-        how = f"best of {len(rates)} runs on {self.device.name}: {what}"
-        return Figure(max(rates), unit, "measured", how, quantile(rates, 0.1), max(rates), len(rates))
+        how, low, most = f"best of {len(rates)} runs on {self.device.name}", quantile(rates, 0.1), max(rates)
+        return Figure(most, unit, "measured", f"{how}: {what}", low, most, len(rates), facts={"what": what})
 
 
 def _repeated(call: Call, times: int) -> None:

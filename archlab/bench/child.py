@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from archlab import host
-from archlab.bench.figures import Figures, Trouble, missing
+from archlab.bench.figures import Figures, Trouble, missing, room
 from archlab.errors import RequestError
 from archlab.frozen import Frozen
 from archlab.record import Figure
@@ -46,12 +46,16 @@ class Turn(Frozen):
 
 
 class Measured(Frozen):
-    """What a point's children told. notes: on weights; checks: of the module; environment: what figures hold for."""
+    """What a point's children told. notes: on weights; checks: of the module; environment: what figures hold for.
+
+    needed: bytes that phases need, estimated.
+    """
 
     figures: Figures
     notes: list[str]
     checks: list[dict[str, Any]]
     environment: dict[str, Any]
+    needed: dict[str, int]
 
 
 class Job(Frozen):
@@ -92,12 +96,12 @@ def alone(running: Generator[Turn, bool, T]) -> T:
 
 def turns(job: Job) -> Turns:
     """Time a job, asking before each timed run whether to make it, where it takes turns. Raises RequestError."""
-    measured = Measured({}, [], [], {})
+    measured = Measured({}, [], [], {}, {})
     left, clock = [phase for phase in PHASES if phase in job.phases], Clock(job.limit)
     first = True
     while left:
         trouble = yield from _run(job, left, first, clock, measured)
-        left = [phase for phase in left if f"{phase}_tok_s" not in measured.figures]
+        left = _untimed(left, measured)
         if trouble is None:
             break
         lost = left if trouble.status == "timeout" else left[:1]
@@ -153,7 +157,14 @@ def _run(
             return Trouble("timeout", f"over the time limit of {job.limit:g} s for a point (bench.timeout)")
         finally:
             child.kill()  # after its last event too: what it still tears down is of no use
-    return None if done else _trouble(child.returncode, host.oom_kills() > killed_before)
+    if done:
+        return None
+    needed = next((measured.needed.get(phase) for phase in _untimed(phases, measured)), None)
+    return _trouble(child.returncode, host.oom_kills() > killed_before, needed)
+
+
+def _untimed(phases: Sequence[str], measured: Measured) -> list[str]:
+    return [phase for phase in phases if f"{phase}_tok_s" not in measured.figures]
 
 
 def _events(stdout: IO[str], clock: Clock) -> Iterator[Event]:
@@ -188,6 +199,7 @@ def _take(event: Event, measured: Measured, job: Job) -> None:
         job.on_progress(*event["progress"])
     measured.notes.extend(event.get("notes", []))
     measured.checks.extend(event.get("checks", []))
+    measured.needed.update(event.get("needs", {}))
     measured.environment.update(event.get("environment", {}))
     if "figures" in event:
         _figures({name: Figure(**figure) for name, figure in event["figures"].items()}, measured, job)
@@ -200,11 +212,11 @@ def _figures(made: Figures, measured: Measured, job: Job) -> None:
         job.on_figures(made)
 
 
-def _trouble(code: int, out_of_memory: bool) -> Trouble:
-    """What an exit code says of a child that did not get to its end."""
+def _trouble(code: int, out_of_memory: bool, needed: int | None) -> Trouble:
+    """What an exit code says of a child that did not get to its end; needed: bytes of the phase that it was in."""
     if code == -signal.SIGKILL and out_of_memory:
-        has = show_bytes(host.total_memory())
-        return Trouble("oom", f"out of memory: the system killed the process that timed it; there are {has} in all")
+        asked = room(needed, f"the machine has {show_bytes(host.total_memory())} in all")
+        return Trouble("oom", f"out of memory: the system killed the process that timed it; {asked}")
     if code < 0:
         return Trouble("failed", f"the process that timed it was ended by {_signal(-code)}")
     return Trouble("failed", f"the process that timed it ended with exit code {code}; its error is above")

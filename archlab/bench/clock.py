@@ -45,9 +45,9 @@ class Sample(Frozen):
     compiled: tuple[int, int] = (0, 0)
 
     def describe(self) -> str:
-        """`median of 12 runs after 2 to warm up; stopped: ...`, for a figure's `how`."""
+        """`median of 12 runs after 2 to warm up`, for a figure's `how`."""
         runs = "1 run" if self.repeats == 1 else f"median of {self.repeats} runs"
-        return f"{runs} after {self.warmup_runs} to warm up; stopped: {self.stopped}"
+        return f"{runs} after {self.warmup_runs} to warm up"
 
 
 def stopwatch(now: Callable[[], float]) -> Timer:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from archlab.bench.clock import Sample
-from archlab.frozen import Frozen
+from archlab.frozen import Frozen, replace
 from archlab.record import Figure
+from archlab.units import show_bytes
 
 Figures = dict[str, Figure]
 
@@ -23,6 +26,11 @@ class Trouble(Frozen):
     reason: str
 
 
+def room(needed: int | None, has: str) -> str:
+    """What was asked for, in bytes, None where that cannot be said, and what there is."""
+    return f"needs {show_bytes(needed)} (estimated), {has}" if needed is not None else has
+
+
 def missing(phase: str, trouble: Trouble, how: str) -> Figures:
     """A phase's figures without a value."""
     seconds, unit = TIMES[phase]
@@ -33,17 +41,24 @@ def missing(phase: str, trouble: Trouble, how: str) -> Figures:
     }
 
 
-def speeds(phase: str, tokens: int, steps: int, sample: Sample, how: str) -> Figures:
+def told(how: str, facts: Mapping[str, str]) -> str:
+    """A figure's `how` with its facts in words."""
+    return "; ".join((how, *(f"{name}: {fact}" for name, fact in facts.items())))
+
+
+def speeds(phase: str, tokens: int, steps: int, sample: Sample, how: str, facts: Mapping[str, str]) -> Figures:
     """Tokens a second and seconds a step, each with its spread over the runs, and what went before the clock.
 
-    tokens, steps: of one timed call.
+    tokens, steps: of one timed call. facts: what ran, by name.
     """
+    facts = {**facts, "stopped": sample.stopped}
+    how = told(f"{how}; {sample.describe()}", facts)
     seconds, unit = TIMES[phase]
     rate = [tokens / s for s in (sample.median, sample.p90, sample.p10)]  # slow runs are low rates
     time = [s / steps for s in (sample.median, sample.p10, sample.p90)]
     warm = f"{sample.warmup_runs} untimed runs of the same shape, the first in {sample.first:.3g} s"
     return {
-        f"{phase}_tok_s": _spread(rate, "tok/s", how, sample),
+        f"{phase}_tok_s": replace(_spread(rate, "tok/s", how, sample), facts=facts),
         seconds: _spread(time, unit, how, sample),
         f"{phase}_warmup_seconds": Figure(sample.warmup, "s", "measured", warm),
     }

@@ -9,7 +9,7 @@ The larger of the two names the ceiling that binds, and is the share of the boun
 from __future__ import annotations
 
 from archlab.bench.clock import Sample
-from archlab.bench.figures import Figures
+from archlab.bench.figures import Figures, told
 from archlab.cost.roofline import Passes, Setting, Work
 from archlab.decoder.spec import DecoderSpec
 from archlab.frozen import Frozen
@@ -74,8 +74,9 @@ def fractions(work: Work, sample: Sample, matmul: Figure, read: Figure, device: 
 def _bound(work: Work, compute: Ceiling, memory: Ceiling) -> Figure:
     times = {"compute": work.flops / compute.rate, "memory": work.moved / memory.rate}
     binds = max(times, key=times.__getitem__)
-    how = f"tokens / max(FLOPs / matmul rate, bytes / read rate), rates as measured here; {binds} binds"
-    return Figure(work.tokens / times[binds], "tok/s", "bound", how)
+    facts = {"binds": binds}
+    how = told("tokens / max(FLOPs / matmul rate, bytes / read rate), rates as measured here", facts)
+    return Figure(work.tokens / times[binds], "tok/s", "bound", how, facts=facts)
 
 
 def _fraction(amount: float, said: str, sample: Sample, ceiling: Ceiling, unit: str) -> Figure:

@@ -36,13 +36,15 @@ LEARNING_RATE = 1e-5
 class Run:
     """What is timed. tokens: those of one call that the rate counts, `counted` in words. steps: of one call.
 
-    cache_bytes: of the KV cache's tensors, None where there is no cache. step: one step of the call, where it has many.
+    products: the ways to multiply that were found quickest, empty where none was looked for. cache_bytes: of the KV
+    cache's tensors, None where there is no cache. step: one step of the call, where it has many.
     """
 
     call: Call
     tokens: int
     steps: int
     counted: str
+    products: str = ""
     cache_bytes: int | None = None
     step: Call | None = None
 
@@ -65,8 +67,8 @@ def prefill(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
             return decoder(ids, cache, last_only=workload.logits == "last")
 
         which = {"last": "the last position only", "all": "all positions"}[workload.logits]
-        counted = f"{batch} x {prompt} prompt tokens, KV cache filled, logits of {which}{products}"
-        yield Run(call, batch * prompt, 1, counted, cache.nbytes)
+        counted = f"{batch} x {prompt} prompt tokens, KV cache filled, logits of {which}"
+        yield Run(call, batch * prompt, 1, counted, products, cache.nbytes)
 
 
 @contextmanager
@@ -94,7 +96,7 @@ def decode(decoder: Decoder, workload: Workload, seed: int, graphs: bool = False
 
         counted = f"{batch} x {new} new tokens, greedy, one a step, after {prompt} cached; the first is prefill's"
         counted += ", each step one CUDA graph, the KV cache static" if graphs else ""
-        yield Run(call, batch * new, new, counted + products, cache.nbytes, lambda: call(1))
+        yield Run(call, batch * new, new, counted, products, cache.nbytes, lambda: call(1))
 
 
 @contextmanager
@@ -113,7 +115,7 @@ def train(decoder: Decoder, workload: Workload, seed: int) -> Iterator[Run]:
     with _training(decoder, workload.recompute):
         again = "" if workload.recompute == "none" else f", {workload.recompute} recompute"
         counted = f"{batch} x {prompt} tokens: forward, loss, backward{again} and a fused AdamW step"
-        yield Run(call, batch * prompt, 1, counted + products)
+        yield Run(call, batch * prompt, 1, counted, products)
 
 
 class FusedAdamW:
@@ -181,7 +183,7 @@ def _products(decoder: Decoder, *rows: int) -> str:
 
 
 def _named(found: dict[str, str]) -> str:
-    return f"; products: {', '.join(sorted(set(found.values())))}" if found else ""
+    return ", ".join(sorted(set(found.values())))
 
 
 def packs(dtype: str | torch.dtype, device: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,8 +18,9 @@ from archlab.bench.ceilings import Ceilings
 from archlab.bench.clock import Sample, measure
 from archlab.bench.compiled import compilations, compile_in_place
 from archlab.bench.device import Device, environment, pick
-from archlab.bench.figures import Figures, Trouble, compiling, missing, speeds
+from archlab.bench.figures import Figures, Trouble, compiling, missing, room, speeds
 from archlab.bench.fractions import fractions, work_of, working_set
+from archlab.bench.listener import Listener
 from archlab.bench.phases import PHASES, Run, packs
 from archlab.components.head.spec import LanguageHead
 from archlab.cost.activations import Training
@@ -34,10 +36,6 @@ from archlab.record import Figure
 from archlab.units import DTYPE_BYTES, show_bytes
 from archlab.workload import BenchOptions, Workload
 
-Progress = Callable[[str, float], None]
-Turn = Callable[[str, str | None, list[float]], bool]
-"""The clock's `Turn` of a phase, which is named first."""
-
 T = TypeVar("T")
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
@@ -50,19 +48,15 @@ def run(
     options: BenchOptions,
     device: str | Device = "auto",
     seed: int = 0,
-    on_progress: Progress | None = None,
     weights: str | None = None,
-    on_figures: Callable[[Figures], None] | None = None,
     hardware: Hardware | None = None,
-    turn: Turn | None = None,
+    listener: Listener | None = None,
 ) -> tuple[Figures, dict[str, Any]]:
     """The measured figures by name, and the environment that they hold for.
 
-    Where the workload leaves the dtype open, it is the device's own. `on_progress(phase, done)` is told the share of
-    each phase that is done, 0 to 1; the first is `build`. `on_figures` gets a phase's figures once it is timed.
-    weights: a file to load, see `archlab.build`. hardware: whose datasheet to measure against; without one, that of the
-    device itself where it is known. turn: holds each timed run back until it may start. Raises ConfigError where the
-    device is not there.
+    Where the workload leaves the dtype open, it is the device's own. weights: a file to load, see `archlab.build`.
+    hardware: whose datasheet to measure against; without one, that of the device itself where it is known. Raises
+    ConfigError where the device is not there.
     """
     device = pick(device) if isinstance(device, str) else device
     workload = workload.timed_in(device.native_dtype)
@@ -70,22 +64,13 @@ def run(
     busy = Busy()
     figures: Figures = {}
     sheet = located(hardware or Hardware("auto"), device.datasheet())
-    bench = Bench(spec, workload, options, device, seed, on_progress or _silent, weights, sheet, turn or _at_once)
+    bench = Bench(spec, workload, options, device, seed, weights, sheet, listener or Listener())
     for made in bench.stream():
         figures |= made
-        if on_figures is not None:
-            on_figures(made)
+        bench.listener.figures(made)
     device.release()
     found = environment(device, workload.weight_dtype, busy)
     return figures, {**found, "attention": bench.attention, "compiled": options.compile}
-
-
-def _silent(phase: str, done: float) -> None:
-    pass
-
-
-def _at_once(phase: str, stopped: str | None, runs: list[float]) -> bool:
-    return stopped is None
 
 
 @dataclass(frozen=True)
@@ -97,26 +82,35 @@ class Bench:
     options: BenchOptions
     device: Device
     seed: int
-    on_progress: Progress
     weights: str | None
     sheet: Hardware
-    turn: Turn
+    listener: Listener
     attention: dict[str, str] = field(default_factory=dict)
 
     @functools.cached_property
     def ceilings(self) -> Ceilings:
         return Ceilings(self.device, self.options.seconds)
 
+    @functools.cached_property
+    def needed(self) -> dict[str, int]:
+        """Bytes that phases need, estimated; without those of choices that do not say."""
+        found = {}
+        for phase in self.options.phases:
+            with suppress(Unsaid):
+                found[phase] = memory_of(phase, self.spec, self.workload, self.device)
+        return found
+
     def stream(self) -> Iterator[Figures]:
         """The figures of each phase, as soon as it is timed."""
+        self.listener.needs(self.needed)
         phases = [phase for phase in PHASES if phase in self.options.phases]
         troubles = {phase: self._foreseen(phase) for phase in phases}
         decoder: Decoder | Trouble | None = None
         for phase in phases:
             trouble = troubles[phase]
             if trouble is None:
-                decoder = decoder or self._attempt(self._build)
-                timed = decoder if isinstance(decoder, Trouble) else self._attempt(self._time, phase, decoder)
+                decoder = decoder or self._attempt(phase, self._build)
+                timed = decoder if isinstance(decoder, Trouble) else self._attempt(phase, self._time, phase, decoder)
                 yield self._missing(phase, timed) if isinstance(timed, Trouble) else timed
             else:
                 yield self._missing(phase, trouble)
@@ -129,32 +123,32 @@ class Bench:
             return Trouble("invalid", f"CUDA graphs are for cuda, not for {self.device.name}")
         try:
             backends.check(phase, self.spec, self.options, self.workload.weight_dtype, self.device.name)
-            needed, available = memory_of(phase, self.spec, self.workload, self.device), self.device.available()
         except backends.Unable as error:
             return Trouble("invalid", str(error))
-        except Unsaid:  # nothing is foreseen; what runs out of memory is a row of its own
-            return None
-        if needed <= available:
-            return None
-        reason = f"needs {show_bytes(needed)} (estimated), {self.device.name} has {show_bytes(available)} free"
-        return Trouble("too_large", reason)
+        free = self.device.available()
+        fits = self.needed.get(phase, 0) <= free  # where it is not said, it may run out of memory
+        return None if fits else Trouble("too_large", self._room(phase, free))
 
-    def _attempt(self, work: Callable[..., T], *args: Any) -> T | Trouble:
+    def _room(self, phase: str, free: int) -> str:
+        """What a phase asks for and what there is."""
+        return room(self.needed.get(phase), f"{self.device.name} has {show_bytes(free)} free")
+
+    def _attempt(self, phase: str, work: Callable[..., T], *args: Any) -> T | Trouble:
         """What `work` gives, or why it failed; then its memory is free again."""
         try:
             return work(*args)
         except (RuntimeError, MemoryError) as error:
-            trouble = _trouble(error, f"{self.device.name} has {show_bytes(self.device.available())} free")
+            trouble = _trouble(error, self._room(phase, self.device.available()))
         self.device.release()  # here, where the error no longer holds the frames that hold the tensors
         return trouble
 
     def _build(self) -> Decoder:
-        self.on_progress("build", 0.0)
+        self.listener.progress("build", 0.0)
         dtype = self.workload.weight_dtype
         decoder = build(self.spec, device=self.device.name, dtype=dtype, weights=self.weights, seed=self.seed)
         if self.options.compile:
             compile_in_place(decoder, self.device)
-        self.on_progress("build", 1.0)
+        self.listener.progress("build", 1.0)
         return decoder
 
     def _time(self, phase: str, decoder: Decoder) -> Figures:
@@ -202,7 +196,8 @@ class Bench:
         """The timed runs, and the memory that they took at most."""
         self.device.release()
         self.device.reset_peaks()
-        progress, turn = functools.partial(self.on_progress, phase), functools.partial(self.turn, phase)
+        progress = functools.partial(self.listener.progress, phase)
+        turn = functools.partial(self.listener.turn, phase)
         compiles = compilations if self.options.compile else int
         sample = measure(timed.call, self.options, self.device.time, progress, turn, compiles)
         peaks = self.device.peaks().items()
@@ -215,8 +210,9 @@ class Bench:
 
     def _speeds(self, phase: str, timed: Run, sample: Sample, seen: dict[str, str]) -> Figures:
         attention = ", ".join(f"{name} ({evidence})" for name, evidence in seen.items()) or "not seen by the profiler"
-        how = f"{timed.counted}; {self.workload.weight_dtype} on {self.device.name}; {sample.describe()}"
-        figures = speeds(phase, timed.tokens, timed.steps, sample, f"{how}; attention: {attention}")
+        facts = {"products": timed.products} if timed.products else {}
+        how = f"{timed.counted}; {self.workload.weight_dtype} on {self.device.name}"
+        figures = speeds(phase, timed.tokens, timed.steps, sample, how, facts | {"attention": attention})
         return figures | (compiling(phase, sample) if self.options.compile else {})
 
     def _missing(self, phase: str, trouble: Trouble) -> Figures:

@@ -46,9 +46,9 @@ def tune(
 
     tied: the weight of a head that has none of its own. pack: whether weights may be packed where that is quicker; what
     is packed stays so. train: for passes with gradients, which no packed weight can have: all are unpacked. Returns the
-    way's name by rows, shape and dtype; nothing is tried on another device than a CPU. Costs a few passes over the
-    weights, and one weight's memory; a tied head that is packed keeps as much. Raises RequestError for a number of rows
-    that is none, and where weights are to be packed to train.
+    way's name by rows, shape and dtype, or names where not all of a shape may be packed; nothing is tried on another
+    device than a CPU. Costs a few passes over the weights, and one weight's memory; a tied head that is packed keeps as
+    much. Raises RequestError for a number of rows that is none, and where weights are to be packed to train.
     """
     if pack and train:
         raise RequestError("packed weights cannot be trained: tune with pack or with train")
@@ -64,7 +64,9 @@ def tune(
         weight = alike[0][1]
         kind = f"{list(weight.shape)} {str(weight.dtype).removeprefix('torch.')}"
         made = _settle(alike, rows, pack and free and bool(rows), train)
-        found |= {f"{count} x {kind}": name for count, name in made.items()}
+        for count, name in made.items():
+            others = found.get(f"{count} x {kind}", name)
+            found[f"{count} x {kind}"] = name if name == others else f"{others}, {name}"
     return found
 
 

@@ -87,7 +87,7 @@ def _against(record: Record, phases: list[str], found: Mapping[str, Figure], con
         grid.add(
             Cell(phase),
             Cell(_shown(bound, digits)),
-            Cell(clean(bound.how.rpartition("; ")[2].removesuffix(" binds"))),
+            Cell(clean(bound.fact("binds") or "")),
             *(_share(found.get(f"{phase}_{name}")) for name in SHARES[1:]),
             Cell(_shown(found.get(f"ceiling_read.{phase}"), lambda rate: digits(rate / 1e9))),
             Cell(clean(attention.get(phase, ""))),

@@ -115,7 +115,7 @@ def _milliseconds(line: Line) -> float | None:
 def _stopped(line: Line) -> str | None:
     if not line.timed:
         return f"{line.rate.status}: {line.rate.reason}" if line.rate.status != "ok" else line.rate.reason
-    return line.rate.how.partition("stopped: ")[2].partition(";")[0]
+    return line.rate.fact("stopped")
 
 
 def _reached(lines: Sequence[Line], labels: Sequence[str]) -> Table:
@@ -146,7 +146,7 @@ def _share(line: Line) -> float | str | None:
 
 def _binds(line: Line) -> str | None:
     bound = line.figure(f"{line.phase}_bound_tok_s")
-    return None if bound is None else bound.how.rpartition("; ")[2].removesuffix(" binds")
+    return None if bound is None else bound.fact("binds")
 
 
 def _ceilings(lines: Sequence[Line], labels: Sequence[str]) -> Table:
@@ -161,15 +161,14 @@ def _ceilings(lines: Sequence[Line], labels: Sequence[str]) -> Table:
         Column("matmul", "GFLOP/s", "measured", "the fastest square product"): rate("ceiling_matmul"),
         Column("read", "GB/s", "measured", "over the working set of a step"): rate("ceiling_read.{}"),
         Column("copy", "GB/s", "measured", "read and written, in the same working set"): rate("ceiling_copy.{}"),
-        Column("read_at", how="what was read, and how often"): lambda line: _how(
-            line.figure(f"ceiling_read.{line.phase}")
-        ),
+        Column("read_at", how="what was read, and how"): _read_at,
     }
     return _table("ceilings", "Ceilings of this device", [line for line in lines if line.timed], labels, columns)
 
 
-def _how(figure: Figure | None) -> str | None:
-    return None if figure is None else figure.how.partition(": ")[2]
+def _read_at(line: Line) -> str | None:
+    found = line.figure(f"ceiling_read.{line.phase}")
+    return None if found is None else found.fact("what")
 
 
 def _memory(lines: Sequence[Line], labels: Sequence[str]) -> Table:
@@ -205,12 +204,10 @@ def _before(lines: Sequence[Line], labels: Sequence[str]) -> Table:
         Column("recompiles", "1", "measured", "graphs compiled while the clock ran"): lambda line: line.value(
             "recompiles"
         ),
-        Column("products", how="the ways to multiply with weights that were quickest"): lambda line: (
-            line.rate.how.partition("products: ")[2].partition(";")[0] or None
+        Column("products", how="the ways to multiply with weights that were quickest"): lambda line: line.rate.fact(
+            "products"
         ),
-        Column("attention", how="the backend that a profiler saw"): lambda line: line.rate.how.partition("attention: ")[
-            2
-        ],
+        Column("attention", how="the backend that a profiler saw"): lambda line: line.rate.fact("attention"),
     }
     return _table("clock", "Before and under the clock", [line for line in lines if line.timed], labels, columns)
 

@@ -17,7 +17,11 @@ import pytest
 from archlab import host
 from archlab.bench import child
 from archlab.bench.child import Job, measure, turns
+from archlab.bench.device import Cpu
+from archlab.bench.run import memory_of
 from archlab.errors import RequestError
+from archlab.request import read_request
+from archlab.units import show_bytes
 
 BEFORE = """
 import os, signal, sys, time
@@ -122,16 +126,20 @@ def test_a_child_that_is_killed_while_it_waits_for_its_turn_loses_its_phase_and_
 
 
 @pytest.mark.slow
-def test_the_systems_killer_is_out_of_memory(
-    config: dict[str, Any], faulty: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_the_systems_killer_is_out_of_memory_with_what_was_asked(
+    phase: str, config: dict[str, Any], faulty: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faulty("prefill", "os.kill(os.getpid(), signal.SIGKILL)")
+    faulty(phase, "os.kill(os.getpid(), signal.SIGKILL)")
     counts = iter([3, 4, 4, 4])
     monkeypatch.setattr(host, "oom_kills", lambda: next(counts))
     monkeypatch.setattr(host, "total_memory", lambda: 3 * 2**30)
     measured = measure(Job(config, PHASES, 120))
-    assert statuses(measured) == {"prefill": "oom", "decode": "ok", "train": "ok"}
-    assert (measured.figures["prefill_tok_s"].reason or "").endswith("there are 3.00 GiB in all")
+    assert statuses(measured) == dict.fromkeys(PHASES, "ok") | {phase: "oom"}
+    said = measured.figures[f"{phase}_tok_s"].reason or ""
+    request = read_request(config, ())
+    needed = show_bytes(memory_of(phase, request.spec, request.workload, Cpu()))
+    assert said.endswith(f"; needs {needed} (estimated), the machine has 3.00 GiB in all")
 
 
 UNDER_A_LIMIT = (

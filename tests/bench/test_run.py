@@ -14,6 +14,7 @@ from archlab.bench import phases
 from archlab.bench import run as bench
 from archlab.bench.ceilings import Ceilings
 from archlab.bench.device import Cpu
+from archlab.bench.listener import Listener
 from archlab.bench.phases import PHASES, Run
 from archlab.components.ffn.spec import FFN, FeedForward
 from archlab.cost.kv import kv_cache
@@ -23,6 +24,7 @@ from archlab.errors import ConfigError, RequestError
 from archlab.frozen import replace, values_of
 from archlab.record import Figure
 from archlab.subjects import meant
+from archlab.units import show_bytes
 from archlab.workload import BenchOptions, Workload
 
 ALLOCATION_MESSAGE = (
@@ -87,6 +89,15 @@ def test_spreads_are_in_order(figures: dict[str, Figure], options: BenchOptions)
             assert all(words in figure.how for words in ("fp32 on cpu", "to warm up", "stopped:", "2 x "))
 
 
+def test_what_was_found_out_while_it_ran_stands_by_name_and_in_words(figures: dict[str, Figure]) -> None:
+    known = {f"{phase}_tok_s": {"products", "attention", "stopped"} for phase in PHASES}
+    known |= {f"{phase}_bound_tok_s": {"binds"} for phase in PHASES}
+    known |= {f"ceiling_{what}.{phase}": {"what"} for phase in PHASES for what in ("read", "copy")}
+    for name, facts in (known | {"ceiling_matmul": {"what"}}).items():
+        assert set(figures[name].facts or {}) == facts
+        assert all(fact in figures[name].how for fact in (figures[name].facts or {}).values())
+
+
 def test_g03_rates_are_tokens_not_sequences(
     spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any
 ) -> None:
@@ -137,7 +148,9 @@ def test_a_graph_a_step_is_timed(spec: DecoderSpec, workload: Workload, options:
 
 def test_progress_names_each_phase_in_turn(spec: DecoderSpec, workload: Workload, options: BenchOptions) -> None:
     seen: list[tuple[str, float]] = []
-    bench.run(spec, workload, options, "cpu", on_progress=lambda phase, done: seen.append((phase, done)))
+    listener = Listener()
+    listener.progress = lambda phase, share: seen.append((phase, share))
+    bench.run(spec, workload, options, "cpu", listener=listener)
     assert list(dict.fromkeys(phase for phase, _ in seen)) == ["build", "prefill", "decode", "train"]
     for phase in PHASES:
         shares = [done for name, done in seen if name == phase]
@@ -190,7 +203,9 @@ def test_peaks_are_reset_before_each_phase(
     device = pretend()
     done: list[str] = []
     monkeypatch.setattr(device, "reset_peaks", lambda: done.append("reset"))
-    bench.run(spec, workload, options, device, on_figures=lambda figures: done.append(next(iter(figures))))
+    listener = Listener()
+    listener.figures = lambda made: done.append(next(iter(made)))
+    bench.run(spec, workload, options, device, listener=listener)
     assert done == ["reset", "prefill_tok_s", "reset", "decode_tok_s", "reset", "train_tok_s"]
 
 
@@ -243,12 +258,14 @@ def test_out_of_memory_is_a_row_and_the_next_phase_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(bench.PHASES, "prefill", failing(error))
-    device = pretend()
+    device = pretend(memory=2**30)
+    needed = show_bytes(bench.memory_of("prefill", spec, workload, device))
     figures, _ = bench.run(spec, workload, options, device)
     for name in ("tok_s", "seconds", "peak_bytes", "warmup_seconds"):
         figure = figures[f"prefill_{name}"]
         assert (figure.value, figure.status) == (None, "oom")
         assert figure.reason.startswith("out of memory")
+        assert figure.reason.endswith(f"needs {needed} (estimated), cpu has 1.00 GiB free")
     assert figures["decode_tok_s"].value > 0
     assert figures["train_tok_s"].value > 0
     assert device.releases >= 3

@@ -159,7 +159,7 @@ def test_what_was_reached_of_the_ceilings_stands_in_one_row_with_the_bound(make:
         "ceiling_read.decode": Figure(
             40e9, "B/s", "measured", "best of 3 runs on cpu: torch.sum over 240.00 MiB of fp32"
         ),
-        "decode_bound_tok_s": Figure(156.25, "tok/s", "bound", "tokens / max(..); memory binds"),
+        "decode_bound_tok_s": Figure(156.25, "tok/s", "bound", "tokens / max(..)", facts={"binds": "memory"}),
         "decode_mfu": Figure(6.25, "%", "measured", ""),
         "decode_mbu": Figure(56.1, "%", "measured", ""),
         "decode_mfu_datasheet": invalid,

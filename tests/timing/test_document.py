@@ -24,16 +24,17 @@ def timed(point: Point, speed: float, **figures: Figure) -> Record:
     """A decode that makes `speed` tok/s of at most 100, which memory bounds."""
     request = point.request
     kept = kv_cache(request.spec, request.workload.batch, request.workload.length, "bf16").allocated
-    how = "1 x 32 new tokens; median of 7 runs after 2 to warm up; stopped: 2 s are spent; attention: flash (op)"
+    how = "1 x 32 new tokens; median of 7 runs after 2 to warm up"
+    facts = {"products": "packed", "attention": "flash (op)", "stopped": "2 s are spent"}
     made = {
-        "decode_tok_s": Figure(speed, "tok/s", "measured", how, speed * 0.9, speed * 1.1, 7),
+        "decode_tok_s": Figure(speed, "tok/s", "measured", how, speed * 0.9, speed * 1.1, 7, facts=facts),
         "decode_seconds_per_token": Figure(request.workload.batch / speed, "s/token", "measured", how),
-        "decode_bound_tok_s": Figure(100.0, "tok/s", "bound", "tokens / max(..); memory binds"),
+        "decode_bound_tok_s": Figure(100.0, "tok/s", "bound", "tokens / max(..)", facts={"binds": "memory"}),
         "decode_mfu": Figure(1.0, "%", "measured", "12 GFLOP / time / 180 GFLOP/s"),
         "decode_mbu": Figure(speed, "%", "measured", "1 GiB / time / 40 GB/s"),
         "ceiling_matmul": Figure(180e9, "FLOP/s", "measured", "best of 3 runs on cpu: 1024 x 1024 bf16 product"),
         "ceiling_read.decode": Figure(
-            40e9, "B/s", "measured", "best of 3 runs on cpu: torch.sum over 1.00 GiB of fp32"
+            40e9, "B/s", "measured", "best of 3 runs", facts={"what": "torch.sum over 1 GiB"}
         ),
         "kv_allocated_bytes": Figure(kept, "B", "measured", ""),
     }
@@ -59,13 +60,14 @@ def test_bound_measured_and_fraction_stand_in_one_row_with_the_ceiling_that_bind
     }.items() <= row.items()
     assert shown["tables"]["roofline"]["columns"]["bound"]["kind"] == "bound"
     (rates,) = shown["tables"]["ceilings"]["rows"]
-    assert (rates["matmul"], rates["read"], rates["read_at"]) == (180, 40, "torch.sum over 1.00 GiB of fp32")
+    assert (rates["matmul"], rates["read"], rates["read_at"]) == (180, 40, "torch.sum over 1 GiB")
     (speed,) = shown["tables"]["throughput"]["rows"]
     assert (speed["p10"], speed["runs"], speed["stopped"]) == (22.5, 7, "2 s are spent")
     assert speed["time"] == pytest.approx(40)
     (memory,) = shown["tables"]["memory"]["rows"]
     assert memory["kv_allocated"] == memory["kv_predicted"] > 0
-    assert shown["tables"]["clock"]["rows"][0]["attention"] == "flash (op)"
+    (clock,) = shown["tables"]["clock"]["rows"]
+    assert (clock["products"], clock["attention"]) == ("packed", "flash (op)")
     assert "it was loaded" in shown["notes"]
     assert shown["explanations"]["decode_mbu"]["formula"] == "1 GiB / time / 40 GB/s"
 
