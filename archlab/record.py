@@ -233,6 +233,10 @@ def _group(value: Any) -> bool:
     return isinstance(value, dict)
 
 
+def _texts_by_name(value: Any) -> bool:
+    return _group(value) and all(isinstance(item, str) for item in value.values())
+
+
 def _or_null(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or holds(value)
 
@@ -249,7 +253,7 @@ _RECORD: Kinds = {
 _FIGURE: Kinds = {
     "value": _NUMBER_OR_NULL, "unit": _TEXT, "kind": (KINDS.__contains__, "one of " + ", ".join(KINDS)), "how": _TEXT,
     "low": _NUMBER_OR_NULL, "high": _NUMBER_OR_NULL, "repeats": _NUMBER_OR_NULL, "status": _TEXT,
-    "reason": _TEXT_OR_NULL,
+    "reason": _TEXT_OR_NULL, "facts": (_or_null(_texts_by_name), "a group of texts or null"),
 }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ const breaksOf = rowsAll.map((row) => valueAt(row, "breaks") ?? "");
 /** Whether a point may be the best: it is ok and keeps the constraints of its sweep. */
 const isWanted = (row) => isOk(row) && !breaksOf[row];
 
-/** A figure's entry in a record: value, unit, kind, how, low, high, repeats, status, reason. */
+/** A figure's entry in a record: value, unit, kind, how, low, high, repeats, status, reason, facts. */
 const figureOf = (row, name) => valueAt(row, "record", "figures", name);
 
 /** The values of a figure that hold, as a comparison takes them: NaN where there is none or it is not valid. */

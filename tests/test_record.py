@@ -1,0 +1,50 @@
+"""A record as it lies on the disk: what is written can be read again, every field of it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archlab.frozen import values_of
+from archlab.record import _FIGURE, KINDS, STATUSES, Figure, Record, load
+
+NUMBERS = st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
+FIGURES = st.builds(
+    Figure,
+    value=st.none() | NUMBERS,
+    unit=st.text(),
+    kind=st.sampled_from(KINDS),
+    how=st.text(),
+    low=st.none() | NUMBERS,
+    high=st.none() | NUMBERS,
+    repeats=st.none() | st.integers(1, 99),
+    status=st.sampled_from(STATUSES),
+    reason=st.none() | st.text(),
+    facts=st.none() | st.dictionaries(st.text(), st.text()),
+)
+CONFIGS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"model": st.fixed_dictionaries({"name": st.text()})}
+)
+
+
+def test_each_field_of_a_figure_can_be_read() -> None:
+    assert set(_FIGURE) == set(values_of(Figure(1, "", "exact", "")))
+
+
+@given(config=CONFIGS, figures=st.dictionaries(st.text(), FIGURES, max_size=3), notes=st.lists(st.text()))
+def test_what_is_saved_is_loaded(
+    tmp_path_factory: Any, config: dict[str, Any], figures: dict[str, Figure], notes: list[str]
+) -> None:
+    record = Record(config, figures=figures, notes=notes)
+    folder: Path = tmp_path_factory.mktemp("record")
+    read = load(record.save(folder))
+    assert (read.config, read.notes) == (config, notes)
+    assert list(read.figures) == list(figures)
+    for name, figure in figures.items():
+        for field, value in values_of(figure).items():
+            again = getattr(read.figures[name], field)
+            assert again == value or (isinstance(value, float) and math.isclose(again, value)), (name, field)
