@@ -67,7 +67,7 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
     job: `config`; `typed`, the keys of it that the user set; `phases`, those to time; `check`, whether the module is
     checked first; `turns`, whether each timed run is asked for; `plugins`, those of the parent.
     Events: `notes`, `checks`, `needs` (bytes by phase), `progress` (phase, share), `turn` (phase, why the runs made are
-    enough or null, seconds of the last), `figures`, at the end `environment`.
+    enough or null, seconds of the last), `figures`, `environment`; the last one has `done`.
     """
     load_again(job["plugins"])
     request = read_request(job["config"], job["typed"])
@@ -90,7 +90,7 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
         request.hardware,
         InTurns(tell, answer) if job["turns"] else Telling(tell),
     )[1]
-    tell(environment=environment)
+    tell(environment=environment, done=True)
 
 
 class Telling(Listener):
@@ -101,6 +101,9 @@ class Telling(Listener):
 
     def needs(self, needed: Mapping[str, int]) -> None:
         self.tell(needs=dict(needed))
+
+    def environment(self, found: Mapping[str, Any]) -> None:
+        self.tell(environment=found)
 
     def progress(self, phase: str, share: float) -> None:
         self.tell(progress=[phase, share])

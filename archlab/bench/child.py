@@ -152,7 +152,7 @@ def _run(
                         go = yield Turn(*event["turn"])
                     print("go" if go else "enough", file=child.stdin, flush=True)
                 _take(event, measured, job)
-                done = "environment" in event
+                done = "done" in event
         except TimeoutError:
             return Trouble("timeout", f"over the time limit of {job.limit:g} s for a point (bench.timeout)")
         finally:
@@ -187,7 +187,7 @@ def _events(stdout: IO[str], clock: Clock) -> Iterator[Event]:
             return
         event = json.loads(line)
         yield event
-        if "environment" in event:
+        if "done" in event:
             return
 
 
@@ -215,7 +215,7 @@ def _figures(made: Figures, measured: Measured, job: Job) -> None:
 def _trouble(code: int, out_of_memory: bool, needed: int | None) -> Trouble:
     """What an exit code says of a child that did not get to its end; needed: bytes of the phase that it was in."""
     if code == -signal.SIGKILL and out_of_memory:
-        asked = room(needed, f"the machine has {show_bytes(host.total_memory())} in all")
+        asked = room(needed, f"there are {show_bytes(host.total_memory())} in all")
         return Trouble("oom", f"out of memory: the system killed the process that timed it; {asked}")
     if code < 0:
         return Trouble("failed", f"the process that timed it was ended by {_signal(-code)}")

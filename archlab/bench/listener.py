@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from archlab.bench.figures import Figures
 
@@ -12,6 +13,9 @@ class Listener:
 
     def needs(self, needed: Mapping[str, int]) -> None:
         """Bytes that phases need, estimated, by phase, before anything is built; without what cannot be said."""
+
+    def environment(self, found: Mapping[str, Any]) -> None:
+        """What the figures hold for, as far as it is known before the first phase."""
 
     def progress(self, phase: str, share: float) -> None:
         """The share of a phase that is done, 0 to 1; the first phase is `build`."""

@@ -65,12 +65,13 @@ def run(
     figures: Figures = {}
     sheet = located(hardware or Hardware("auto"), device.datasheet())
     bench = Bench(spec, workload, options, device, seed, weights, sheet, listener or Listener())
+    unknown = {"warning": None, "cpus_used_elsewhere": None}  # how loaded the machine is, no moment tells
+    bench.listener.environment(bench.environment(busy) | unknown)
     for made in bench.stream():
         figures |= made
         bench.listener.figures(made)
     device.release()
-    found = environment(device, workload.weight_dtype, busy)
-    return figures, {**found, "attention": bench.attention, "compiled": options.compile}
+    return figures, bench.environment(busy)
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ class Bench:
             with suppress(Unsaid):
                 found[phase] = memory_of(phase, self.spec, self.workload, self.device)
         return found
+
+    def environment(self, busy: Busy) -> dict[str, Any]:
+        """What the figures hold for. busy: started before them."""
+        found = environment(self.device, self.workload.weight_dtype, busy)
+        return {**found, "attention": self.attention, "compiled": self.options.compile}
 
     def stream(self) -> Iterator[Figures]:
         """The figures of each phase, as soon as it is timed."""

@@ -189,8 +189,10 @@ def _allocated(line: Line) -> float | int | None:
 def _predicted(line: Line) -> int | None:
     if _allocated(line) is None:
         return None
-    workload = line.point.request.workload
-    workload = workload.timed_in(line.record.environment.get("timed_dtype", workload.weight_dtype))
+    workload, dtype = line.point.request.workload, line.record.environment.get("timed_dtype")
+    if dtype is None and workload.dtype is None:  # it was interrupted before it said what it chose
+        return None
+    workload = workload.timed_in(dtype or workload.weight_dtype)
     return kv_cache(line.point.request.spec, workload.batch, workload.length, workload.cache_dtype).allocated
 
 

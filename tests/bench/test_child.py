@@ -93,6 +93,15 @@ def test_a_crash_loses_its_phase_and_no_other(config: dict[str, Any], faulty: An
     assert len(measured.checks) == 2
 
 
+@pytest.mark.slow
+def test_what_the_figures_hold_for_is_known_where_the_last_phase_dies(config: dict[str, Any], faulty: Any) -> None:
+    faulty("train", "os._exit(7)")
+    measured = measure(Job(config, PHASES, 120))
+    assert statuses(measured) == {"prefill": "ok", "decode": "ok", "train": "failed"}
+    assert (measured.environment["device"], measured.environment["timed_dtype"]) == ("cpu", "fp32")
+    assert measured.environment["warning"] is None
+
+
 def to_its_end(running: child.Turns) -> child.Measured:
     """What comes of a job that has nobody to take turns with from here on."""
     go = True
@@ -139,7 +148,7 @@ def test_the_systems_killer_is_out_of_memory_with_what_was_asked(
     said = measured.figures[f"{phase}_tok_s"].reason or ""
     request = read_request(config, ())
     needed = show_bytes(memory_of(phase, request.spec, request.workload, Cpu()))
-    assert said.endswith(f"; needs {needed} (estimated), the machine has 3.00 GiB in all")
+    assert said.endswith(f"; needs {needed} (estimated), there are 3.00 GiB in all")
 
 
 UNDER_A_LIMIT = (

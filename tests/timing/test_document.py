@@ -72,6 +72,16 @@ def test_bound_measured_and_fraction_stand_in_one_row_with_the_ceiling_that_bind
     assert shown["explanations"]["decode_mbu"]["formula"] == "1 GiB / time / 40 GB/s"
 
 
+def test_a_cache_whose_dtype_is_not_known_is_not_predicted() -> None:
+    """The device would have chosen it, and the point was interrupted before that was told."""
+    found, given = asked("gqa"), asked("gqa", dtypes=["fp32"])
+    for points_, predicted in ((found, [None]), (given, [True])):
+        record = timed(points_[0], 25.0)
+        record.environment = {}
+        rows = answer(points_, record)["tables"]["memory"]["rows"]
+        assert [row.get("kv_predicted") and row["kv_predicted"] > 0 for row in rows] == predicted
+
+
 def test_g04_a_share_that_cannot_be_is_said_to_be_invalid_and_the_time_stays() -> None:
     found = asked("gqa")
     wrong = Figure(None, "%", "measured", "", status="invalid", reason="130.0 % of 40 GB/s cannot be")
