@@ -47,7 +47,7 @@ def _where(record: Record) -> Iterator[str]:
 
 
 def _outcome(figure: Figure) -> str:
-    """`median of 5 runs = 1,810 tok/s, a tenth of them below 1,718, ..`; or why there is none."""
+    """`median of 5 runs = 1,810 tok/s, a tenth of them below 1,718, ..`, `best of`; or why there is none."""
     if figure.value is None:
         return f"no value: {figure.reason or figure.status}"
     value = number(figure.value, figure)
@@ -55,4 +55,6 @@ def _outcome(figure: Figure) -> str:
     if figure.repeats is None or figure.low is None or figure.high is None:
         return value
     low, high = digits(figure.low), digits(figure.high)
+    if figure.value == figure.high:  # of a ceiling
+        return f"best of {figure.repeats} runs = {value}, a tenth of them below {low}"
     return f"median of {figure.repeats} runs = {value}, a tenth of them below {low}, a tenth above {high}"

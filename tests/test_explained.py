@@ -44,6 +44,13 @@ def test_a_measured_figure_says_how_often_and_where() -> None:
     assert made.assumptions == ["cpu, AMD EPYC, fp32", "batch 1, prompt 64, new 32"]
 
 
+def test_a_ceiling_is_the_best_of_its_runs() -> None:
+    record = timed()
+    record.figures["ceiling_matmul"] = Figure(4.2e11, "FLOP/s", "measured", "best of 7 runs", 3.9e11, 4.2e11, 7)
+    assert explanations(record)["ceiling_matmul"].worked.startswith("best of 7 runs = ")
+    assert explanations(record)["ceiling_matmul"].worked.endswith(", a tenth of them below 390,000,000,000")
+
+
 def test_measured_bytes_say_their_unit_once() -> None:
     record = timed()
     record.figures["prefill_peak_bytes"] = Figure(3 * 2**20, "B", "measured", "peak of the process")
