@@ -153,7 +153,7 @@ class Bench:
         dtype = self.workload.weight_dtype
         decoder = build(self.spec, device=self.device.name, dtype=dtype, weights=self.weights, seed=self.seed)
         if self.options.compile:
-            compile_in_place(decoder, self.device)
+            compile_in_place(decoder, self.device, self.options.backend)
         self.listener.progress("build", 1.0)
         return decoder
 

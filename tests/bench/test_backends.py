@@ -12,6 +12,7 @@ import torch
 from archlab.bench import run as bench
 from archlab.bench.backends import Unable, check, seen
 from archlab.decoder.spec import DecoderSpec
+from archlab.frozen import replace
 from archlab.workload import BenchOptions, Workload
 
 LATENT = {"attention": {"choice": "mla", "n_heads": 4, "kv_rank": 256, "nope_dim": 64, "rope_dim": 32}}
@@ -176,6 +177,22 @@ class Profiled:
 
     def events(self) -> list[Any]:
         return [type("Event", (), {"name": lambda _: self.name})()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["flash", "math"])
+def test_a_compiled_pass_runs_the_backend_that_was_named_whatever_was_compiled_before(
+    first: str, make: Callable[..., DecoderSpec]
+) -> None:
+    """torch keeps what it compiled on the disk, for any process, under names that do not hold the backend."""
+    options = BenchOptions(("prefill",), seconds=0.01, min_repeats=1, max_repeats=1, compile=True)
+    workload = Workload(batch=1, prompt=16, new=2, dtype="fp32")
+    shows = {"flash": {"prefill": "flash"}, "math": {"prefill": "not seen"}}  # compiled, its softmax has another name
+    for backend in (first, *({"flash", "math"} - {first})):
+        torch._dynamo.reset()  # as in a process of its own
+        figures, found = bench.run(make(), workload, replace(options, backend=backend), "cpu")
+        assert figures["prefill_tok_s"].status == "ok"
+        assert found["attention"] == shows[backend]
 
 
 @pytest.mark.gpu
