@@ -208,7 +208,20 @@ def _preset_text(path: Path) -> str:
         return _dump(_as_preset(body))
     if not isinstance(body, dict) or "defaults" not in body:
         raise RequestError(f"{path}: is no model of archlab: it has neither `defaults` nor `model` nor `d_model`")
+    _check_choices(path, body)
     return text
+
+
+def _check_choices(path: Path, body: Mapping[str, Any]) -> None:
+    """Raise RequestError where a block and the defaults of one file choose differently: one of them would be lost."""
+    entries = [entry for entry in body["defaults"] or [] if isinstance(entry, dict)]
+    made = {str(key).removeprefix("override "): value for entry in entries for key, value in entry.items()}
+    for axis in AXES:
+        block = body.get(axis)
+        chosen = block.get("choice", made.get(axis)) if isinstance(block, dict) else made.get(axis)
+        if axis in made and chosen != made[axis]:
+            problem = f"{axis}.choice is {chosen}, and the defaults choose {axis}: {made[axis]}; leave one of them"
+            raise RequestError(f"{path}: {problem}")
 
 
 def _read_yaml(text: str) -> Any:

@@ -149,9 +149,15 @@ _TYPE_NAMES = {
 }
 
 
+MOST = 2**31 - 1
+"""Of whole numbers that have no bound of their own: no model has more of anything, and torch counts in 64 bits."""
+
+
 def _check_bounds(opt: Option, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
+    if isinstance(value, int) and value > MOST and opt.lt is None:
+        raise ConfigError(opt.name, f"{value} must be <= {MOST}", value=value)
     for sign, bound, holds in (
         (">=", opt.ge, opt.ge is None or value >= opt.ge),
         (">", opt.gt, opt.gt is None or value > opt.gt),

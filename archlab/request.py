@@ -26,7 +26,7 @@ class RunOptions(Frozen):
     """What belongs to the run rather than to the model."""
 
     device: str = option("auto", "auto, cpu, cuda, cuda:0, mps")
-    seed: int = option(0, "of the weights and of the tokens that are timed", ge=0)
+    seed: int = option(0, "of the weights and of the tokens that are timed", ge=0, lt=2**63)
     weights: str | None = option(None, "a safetensors file, a sharded index or a folder; null: random weights")
     objective: tuple[str, ...] = option(("params",), "figures that hydra/sweeper=optuna searches for the best of")
     direction: tuple[str, ...] = option((), "minimize or maximize, for each objective; empty: rates up, all else down")

@@ -76,6 +76,9 @@ REFUSED = {
     "no key": (["=1"], "=1 names no setting", ""),
     "nothing": ([""], "'' cannot be read as an override", ""),
     "an integer of 5000 digits": (["model.d_model=" + "9" * 5000], "cannot be read as an override", "digits"),
+    "a width beyond 64 bits": (["model.d_model=" + "9" * 26], "model.d_model: " + "9" * 26, "must be <= 2147483647"),
+    "a vocabulary beyond any": (["model.vocab_size=9999999999"], "model.vocab_size: 9999999999", "<= 2147483647"),
+    "a seed beyond 64 bits": (["seed=" + "9" * 26], "seed: " + "9" * 26, "must be < 9223372036854775808"),
     "Hydra's wrong view": (
         ["--cfg", "nonsense"],
         "--cfg: 'nonsense' is not one of its values",
@@ -348,3 +351,12 @@ def test_an_end_that_no_error_is_keeps_its_code(ended, code, capsys):
     """Hydra's own parser ends with 2; a library that was told to end, by a signal, is not a wrong command line."""
     assert run(lambda: sys.exit(ended), []) == code
     assert ("Hydra refused" in capsys.readouterr().err) == (ended == 2)
+
+
+@pytest.mark.parametrize("entry", ["norm: rmsnorm", "override norm: rmsnorm"])
+def test_a_file_that_makes_a_choice_twice(shell, entry):
+    """The defaults come after the file's own values here, and the other choice would be lost."""
+    (shell.folder.parent / "twice.yaml").write_text(f"defaults: [_self_, {{{entry}}}]\nnorm: {{choice: layernorm}}\n")
+    answer = shell("kv", "../twice.yaml")
+    assert (answer.code, answer.out) == (2, "")
+    assert "norm.choice is layernorm, and the defaults choose norm: rmsnorm; leave one of them" in answer.err
