@@ -5,12 +5,15 @@ Query head i reads KV head i // (h / kv): KV heads are repeated one by one, not 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from archlab.components.attention.backend import backend_used, flex_lacks
 from archlab.components.attention.sight import Sight
+from archlab.components.attention.split import in_parts, parts_of
 from archlab.components.locality import EVERYWHERE
 from archlab.components.span import causal_mask
 
@@ -50,6 +53,9 @@ def attend(
     causal = causal and q.shape[2] > 1
     if backend != "sdpa":
         return _math(q, k, v, mask, causal, sinks, logit_cap, dropout_p, scale)
+    parts = parts_of(q, k, v, mask, sinks, dropout_p)
+    if parts:
+        return in_parts(q, k, v, mask, sinks, scale, parts)
     if sinks is not None:
         k, v, mask = _with_sinks(q, k, v, mask, sinks)
     return _sdpa(q, k, v, mask, causal, dropout_p, scale)
@@ -103,8 +109,22 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dr
     if grouped and queries == 1:  # a group is a batch of queries to one KV head: no key is read twice
         q, grouped = q.reshape(batch, k.shape[1], -1, width), False
         mask = mask.reshape(1, k.shape[1], -1, mask.shape[-1]) if mask is not None and mask.dim() == 4 else mask
+    values = v.shape[-1]
+    if values != width and queries > 1 and _is_fused_on_cpu(q, mask, dropout_p):  # for one, filling up costs more
+        q, k, v = _of_one_width(q, k, v)
     y = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale=scale, enable_gqa=grouped)
-    return y.reshape(batch, heads, queries, v.shape[-1])
+    return y[..., :values].reshape(batch, heads, queries, values)
+
+
+def _is_fused_on_cpu(q: Tensor, mask: Tensor | None, dropout_p: float) -> bool:
+    """Whether the CPU's fused kernel runs, but for the widths of heads."""
+    return q.device.type == "cpu" and not (dropout_p or (mask is not None and mask.requires_grad))
+
+
+def _of_one_width(*given: Tensor) -> Iterator[Tensor]:
+    """Filled up with zeros, which change neither scores nor values: the CPU's fused kernel takes one width for all."""
+    widest = max(t.shape[-1] for t in given)
+    return (F.pad(t, (0, widest - t.shape[-1])) if t.shape[-1] < widest else t for t in given)
 
 
 def _math(

@@ -108,25 +108,50 @@ def latent(spec: LatentAttention, tape: Tape, x: Activation, step: Pass) -> Acti
 def attend(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation, step: Pass) -> Activation:
     """softmax(q k^T) v, the heads side by side as the output projection reads them."""
     core = _settled(core, tape, step)
+    fused = is_fused(core, tape, step)
     if tape.recompute == "selective":
         tape.keep("attention", q, k, v)
-    elif is_fused(core, tape, step):
-        y = tape.new(core.heads * core.v)
-        tape.keep("attention", q, k, v, y, tape.new(core.heads, tape.wide))
-        if core.backend == "flex":
-            y = _less_sinks(core, tape, y)
-        elif step.biased and not keeps_bias(core, tape, step):
-            tape.keep("masks", tape.new(tape.length, rows=core.heads * tape.length))
-        elif step.masked and not step.biased:  # the bools as numbers
-            tape.keep("masks", tape.new(tape.length, rows=tape.length))
-        # queries that are turned in part are joined, which lays them head by head, and y lies in memory as they do
-        joined = 0 < step.turned < core.qk
-        by_head = joined and core.heads > 1 and tape.length > 1
-        return tape.like(y) if by_head else y
-    else:
+    elif not fused:
         tape.keep("attention", *_factors(core, tape, q, v))
         _keep_scores(core, tape, step)
-    return tape.new(core.heads * core.v)
+    if not fused:
+        return tape.new(core.heads * core.v)
+    y = tape.new(core.heads * (core.v if tape.cuda else max(core.qk, core.v)))
+    if tape.recompute != "selective":
+        tape.keep("attention", *_of_one_width(core, tape, q, k, v), y, tape.new(core.heads, tape.wide))
+        y = _less_sinks(core, tape, y)
+        _keep_mask(core, tape, step)
+    return tape.new(core.heads * core.v) if _lies_apart(core, tape, step) else y
+
+
+def _of_one_width(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation) -> list[Activation]:
+    """Queries, keys and values as the fused kernel reads them: the CPU's wants one width, and has zeros beside them."""
+    if tape.cuda or core.qk == core.v:
+        return [q, k, v]
+    if core.qk > core.v:
+        return [q, k, tape.new(core.kv_heads * core.qk)]
+    return [tape.new(core.heads * core.v), tape.new(core.kv_heads * core.v), v]
+
+
+def _keep_mask(core: Core, tape: Tape, step: Pass) -> None:
+    """What a fused kernel adds to the scores, where it is not the position's own."""
+    if core.backend == "flex":
+        return
+    if step.biased and not keeps_bias(core, tape, step):
+        tape.keep("masks", tape.new(tape.length, rows=core.heads * tape.length))
+    elif step.masked and not step.biased:  # the bools as numbers
+        tape.keep("masks", tape.new(tape.length, rows=tape.length))
+
+
+def _lies_apart(core: Core, tape: Tape, step: Pass) -> bool:
+    """Whether what a fused kernel gives must be copied for the heads to lie side by side: y lies as the queries do.
+
+    Those that are turned in part are joined, and those with zeros beside them new: both lie head by head. A single
+    number a head is a view of y wherever the rows of sequences follow each other.
+    """
+    cut, filled = (not tape.cuda and more > less for more, less in ((core.qk, core.v), (core.v, core.qk)))
+    by_head = (0 < step.turned < core.qk or filled) and tape.length > 1
+    return core.heads > 1 and ((cut or by_head) if core.v > 1 else by_head and tape.batch > 1)
 
 
 def ran(core: Core, tape: Tape, dropped: float) -> str:
@@ -142,9 +167,18 @@ def _settled(core: Core, tape: Tape, step: Pass) -> Core:
     return core if core.backend != "flex" else replace(core, backend=ran(core, tape, step.dropped))
 
 
+def _filled_up(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation) -> list[Activation]:
+    """Queries, keys and values of one width, which the CPU's fused kernel wants."""
+    if tape.cuda or core.qk == core.v:
+        return [q, k, v]
+    if core.qk > core.v:
+        return [q, k, tape.new(core.kv_heads * core.qk)]
+    return [tape.new(core.heads * core.v), tape.new(core.kv_heads * core.v), v]
+
+
 def _less_sinks(core: Core, tape: Tape, y: Activation) -> Activation:
     """What flex attention gives, times what the sinks leave of it."""
-    if not core.sinks:
+    if core.backend != "flex" or not core.sinks:
         return y
     tape.keep("attention", tape.new(core.heads, tape.wide))
     return tape.like(y)
@@ -160,7 +194,7 @@ def is_fused(core: Core, tape: Tape, step: Pass) -> bool:
         return core.backend == "flex"
     if not tape.cuda:
         learned = tape.trained and (step.learned or core.sinks)
-        return core.qk == core.v and not step.dropped and not learned
+        return (core.qk == core.v or tape.length > 1) and not step.dropped and not learned
     flash = tape.width == 2 and core.qk == core.v and not (step.masked or step.biased or core.sinks)
     return flash or (tape.width <= 4 and core.kv_heads == core.heads)
 
@@ -174,11 +208,12 @@ def keeps_bias(core: Core, tape: Tape, step: Pass) -> bool:
 def _factors(core: Core, tape: Tape, q: Activation, v: Activation) -> list[Activation]:
     """The queries, keys and values of the explicit products: float32 or wider, copied by head.
 
-    torch's own attention reads a sink as one more key. A single head, or the heads of one sequence, are not copied
-    where nothing else changes them.
+    torch's own attention reads a sink as one more key. A single head, a single token, or the heads of one sequence
+    are not copied where nothing else changes them.
     """
     tokens = tape.length + (core.sinks and not core.explicit)
-    rows, as_is = tape.batch * core.heads, 1 in (core.heads, tape.batch) and tape.width == tape.wide
+    rows = tape.batch * core.heads
+    as_is = 1 in (core.heads, tape.batch, tape.length) and tape.width == tape.wide
     keys = tape.new(core.qk, tape.wide, rows * tokens)
     queries = q if as_is and core.explicit else tape.new(core.qk, tape.wide, rows * tape.length)
     own_values = as_is and core.kv_heads == core.heads and not (core.explicit or core.sinks)

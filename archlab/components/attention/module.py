@@ -265,5 +265,7 @@ class LatentAttention(Attending):
         up = self.kv_up.weight.unflatten(0, (spec.n_heads, -1))
         to_key, to_value = up.split([spec.nope_dim, spec.v_dim], 1)
         q = torch.cat((q[..., : spec.nope_dim] @ to_key, q[..., spec.nope_dim :]), -1)
-        y = self.attend(q, latent, latent[..., : spec.kv_rank], step, spec.scale)
+        # the CPU's kernel takes one width for keys and values: there the shared key is a value too, of no use
+        values = latent if latent.device.type == "cpu" else latent[..., : spec.kv_rank]
+        y = self.attend(q, latent, values, step, spec.scale)[..., : spec.kv_rank]
         return y @ to_value.transpose(-2, -1)

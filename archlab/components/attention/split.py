@@ -1,0 +1,146 @@
+"""One query a sequence over many keys: the keys in parts that are attended side by side, put together by log-sums.
+
+torch's fused kernels give a sequence and KV head to one thread of a CPU, or to one block of CUDA's memory-efficient
+kernel. Where there are fewer of these than workers, the others wait: with latents, or one KV head, all but one.
+Dao et al. 2023 (Flash-Decoding). A log-sum also puts a sink in its place, with no key of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Constant = TypeVar("Constant", bound=Callable[..., object])
+
+LEAST_KEYS = {"cpu": 4096, "cuda": 128}
+"""Keys of a part at least, by kind of device: for fewer, another worker costs more than it does."""
+
+FLASH_WIDTH = 256
+"""Features of a head that CUDA's flash attention takes at most; it splits the keys by itself, and takes no mask."""
+
+BLOCKS = 2
+"""Blocks for each of a GPU's processors, so that one computes while another waits for memory."""
+
+ALIGNED = 8
+"""Numbers of a mask's row that CUDA's memory-efficient kernel reads at once."""
+
+
+def parts_of(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor | None = None, dropout_p: float = 0.0
+) -> int:
+    """In how many parts a decode step is to read its keys, so that no worker waits; 0 where torch does as well alone.
+
+    What is trained or dropped is left to torch, which has the gradients of it.
+    """
+    given = [t for t in (q, k, v, mask) if t is not None]
+    trained = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+    if q.shape[2] > 1 or trained or dropout_p or not _has_kernel(q, v) or k.shape[2] < LEAST_KEYS[q.device.type]:
+        return 0
+    parts = 1 if _splits_itself(q, mask) else _busy(k)
+    return parts if parts > 1 or sinks is not None else 0
+
+
+def _splits_itself(q: Tensor, mask: Tensor | None) -> bool:
+    return q.is_cuda and mask is None and q.shape[-1] <= FLASH_WIDTH and q.element_size() == 2
+
+
+def _busy(k: Tensor) -> int:
+    """Parts that keep all workers busy: a number that leaves no keys over, where there is such a one near."""
+    keys, pairs = k.shape[2], k.shape[0] * k.shape[1]
+    longest = keys // LEAST_KEYS[k.device.type]
+    most = max(1, min(longest, _workers(k.device) // pairs)) if longest > 1 else 1
+    even = (parts for parts in range(most, most // 2, -1) if keys % (parts * ALIGNED) == 0)
+    return next(even, most)
+
+
+def _constant(function: Constant) -> Constant:
+    """As torch.compiler.assume_constant_result does, which would import a compiler, 1 s."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def _has_kernel(q: Tensor, v: Tensor) -> bool:
+    """The CPU's takes one width for all, CUDA's no float64."""
+    takes = {"cpu": q.shape[-1] == v.shape[-1], "cuda": q.element_size() <= 4}
+    return takes.get(q.device.type, False) and _is_allowed(q.device.type)
+
+
+@_constant
+def _is_allowed(kind: str) -> bool:
+    """Whether that kernel may run, see `torch.nn.attention.sdpa_kernel`, which is not for CUDA alone."""
+    switches = torch.backends.cuda
+    return bool(switches.flash_sdp_enabled() if kind == "cpu" else switches.mem_efficient_sdp_enabled())
+
+
+@_constant
+def _workers(device: torch.device) -> int:
+    """Threads of a CPU; blocks that a GPU runs at once."""
+    if device.type == "cpu":
+        return torch.get_num_threads()
+    return BLOCKS * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def in_parts(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor | None, scale: float, parts: int
+) -> Tensor:
+    """softmax(scale q k^T, where visible) v. q [B, h, 1, hd]; the result [B, h, 1, hv]; the rest as `attend` has it."""
+    batch, heads, _, width = q.shape
+    grouped = q.reshape(batch * k.shape[1], 1, -1, width)
+    rows = None if mask is None else _numbers(mask, q.dtype, k.shape[:2], grouped.shape[2])
+    whole = k.shape[2] if parts == 1 else k.shape[2] // (parts * ALIGNED) * parts * ALIGNED
+    found = [_attended(grouped, k, v, rows, slice(0, whole), parts, scale)]
+    if whole < k.shape[2]:
+        found.append(_attended(grouped, k, v, rows, slice(whole, None), 1, scale))
+    values, log_sums = (torch.cat(each, 1) for each in zip(*found, strict=True))
+    y, log_sums = (t.reshape(batch, heads, -1) for t in _joined(values, log_sums))
+    if sinks is not None:  # e^log_sum / (e^log_sum + e^sink) is left
+        y = y * (log_sums - sinks[:, None]).sigmoid()
+    return y.to(q.dtype)[:, :, None]
+
+
+def _numbers(mask: Tensor, dtype: torch.dtype, pairs: Sequence[int], group: int) -> Tensor:
+    """What a mask adds to the scores, [B kv or 1, group or 1, m]; a row may be hidden whole, so that none is -inf."""
+    least = torch.finfo(dtype).min / 2
+    if mask.dtype == torch.bool:
+        return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, least)[None]
+    batch, kv_heads = pairs
+    return mask.to(dtype).clamp(min=least).view(kv_heads, group, -1).repeat(batch, 1, 1)
+
+
+def _attended(
+    q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None, keys: slice, parts: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Of some of the keys in equal parts: values [B kv, parts, group, hv] and log-sums [B kv, parts, group]."""
+    k, v = (t[:, :, keys].unflatten(2, (parts, -1)).flatten(0, 1) for t in (k, v))
+    q = q.expand(-1, parts, -1, -1)
+    if rows is not None:
+        rows = rows[..., keys].unflatten(-1, (parts, -1)).transpose(1, 2)
+    return _on_cuda(q, k, v, rows, scale) if q.is_cuda else _on_cpu(q, k, v, rows, scale)
+
+
+def _on_cpu(q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    y, log_sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=rows, scale=scale)
+    return _wide(y), log_sums
+
+
+def _on_cuda(q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+    if rows is not None:
+        count = rows.shape[-1]
+        rows = F.pad(rows, (0, -count % ALIGNED))[..., :count].expand(*q.shape[:3], -1)
+    kernel = torch.ops.aten._scaled_dot_product_efficient_attention
+    y, log_sums, *_ = kernel(q, k, v, rows, True, 0.0, False, scale=scale)
+    return _wide(y), log_sums[..., : q.shape[2]]  # it fills them up to 32
+
+
+def _wide(y: Tensor) -> Tensor:
+    return y.to(torch.promote_types(y.dtype, torch.float32))
+
+
+def _joined(y: Tensor, log_sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Parts [N, parts, group, hv] by their log-sums [N, parts, group] -> [N, group, hv], and the log-sums of all."""
+    total = log_sums.logsumexp(1)
+    return (y * (log_sums - total[:, None]).exp()[..., None]).sum(1), total
