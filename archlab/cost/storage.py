@@ -93,6 +93,10 @@ def _find(name: str, key: str, table: Mapping[str, Storage], what: str) -> Stora
     return found
 
 
+STAYS = "embedding, positions, norms, biases, router and head stay in bf16"
+"""Where weights are quantised: see `weight_bytes_by_part`."""
+
+
 def weight_bytes(spec: DecoderSpec, storage: Storage) -> int:
     """Bytes of all weights: see `weight_bytes_by_part`."""
     return sum(weight_bytes_by_part(spec, storage).values())

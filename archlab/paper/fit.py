@@ -9,7 +9,7 @@ from archlab.cost.fit import Fit, Serving
 from archlab.cost.kv import ENGINES, kv_cache
 from archlab.cost.roofline import ARITHMETIC, Passes, Work, bound
 from archlab.cost.shards import valid_split
-from archlab.cost.storage import kv_storage, weight_storage
+from archlab.cost.storage import STAYS, kv_storage, weight_storage
 from archlab.cost.working import engine_elements
 from archlab.decoder.spec import DecoderSpec
 from archlab.document import Chart, Column, Document, Explanation, Row, Table
@@ -268,9 +268,9 @@ def _explanations(points: Sequence[Point]) -> Iterator[Explanation]:
     yield Explanation(
         "weights",
         "exact",
-        "parameters x bytes, scales with them",
+        "sum over tensors of parameters x bytes, scales with them",
         f"{need.weights:,} B",
-        [f"{kept.name}{shared}", KINDS["weights"][1]],
+        [f"{kept.name}{shared}", KINDS["weights"][1], *([] if kept.plain else [STAYS])],
     )
     yield _cache_explanation(asked)
     tokens = asked.batch * asked.context if serving.chunk is None else min(asked.batch * asked.context, serving.chunk)

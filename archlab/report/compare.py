@@ -16,7 +16,7 @@ from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen
 from archlab.merit import NO_MERIT, Wishes, agreed, direction, wishes
 from archlab.quotes import unquoted
-from archlab.record import UNREADABLE, Figure, Record
+from archlab.record import UNREADABLE, Figure, Record, full_name
 from archlab.report.text import clean, number, value_text
 
 HEADLINE = (
@@ -139,7 +139,7 @@ def sorted_records(records: Iterable[Record], sort: str | None) -> list[Record]:
     records = list(records)
     if not sort:
         return records
-    name = sort.removeprefix("-")
+    name = full_name(sort.removeprefix("-"))
     names = figure_names(records)
     if name not in names:
         raise ConfigError("sort", f"no figure {name!r}", value=sort, valid=names, nearest=nearest(name, names))

@@ -83,6 +83,13 @@ def test_every_part_is_explained_with_its_own_value(device, tp):
         assert f"{answered:,}: " in explained[point.replace(" ", "_")]
 
 
+@pytest.mark.parametrize(("weights", "said"), [("bf16", False), ("fp8", True)])
+def test_what_is_not_quantised_is_said_where_weights_are_explained(weights, said):
+    made = answer(context=4096, setting=Setting(weights=weights))
+    explained = next(each for each in made.explanations if each.figure == "weights")
+    assert ("embedding, positions, norms, biases, router and head stay in bf16" in explained.assumptions) is said
+
+
 def test_the_smallest_device_by_trying_all():
     context, spec = 32_768, request("mixtral-8x7b").spec
     made = answer("mixtral-8x7b", None, context)

@@ -126,6 +126,10 @@ def test_sort(sweep: list[Record], sort: str, descending: bool) -> None:
     assert values[:-1] == sorted(values[:-1], reverse=descending)
 
 
+def test_sort_by_a_short_name(sweep: list[Record]) -> None:
+    assert comparison(sweep, "-decode").records == comparison(sweep, "-decode_tok_s").records
+
+
 def test_sort_by_an_unknown_figure(sweep: list[Record]) -> None:
     with pytest.raises(ConfigError, match=r"no figure 'parms'; did you mean params\?; valid: params, ") as caught:
         comparison(sweep, "-parms")
