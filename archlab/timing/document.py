@@ -52,15 +52,16 @@ def document(timed: Timed) -> Document:
     pairs = [(timed.points[number], record) for number, record in sorted(timed.records.items())]
     lines = [Line(point, record, phase) for point, record in pairs for phase in _phases(record)]
     labels = _labels([point for point, _ in pairs])
-    tables = [_speeds(lines, labels), _reached(lines, labels), _ceilings(lines, labels), _memory(lines, labels)]
+    made = (build(lines, labels) for build in (_speeds, _reached, _ceilings, _memory, _before))
+    tables = [table for table in made if table.rows and len(table.columns) > len(labels) + 1]  # beside what tells rows
     return Document(
         command="bench",
         model=", ".join(dict.fromkeys(point.name for point, _ in pairs)),
-        tables=[*tables, _before(lines, labels), *_ratios(timed)],
+        tables=[*tables, *_ratios(timed)],
         verdict=_verdict(lines),
         assumptions=_assumptions(pairs),
         charts=[*_charts(lines, "batch"), *_charts(lines, "context")],
-        notes=[*_notes(pairs), *FORMULAS, *([f"records: {timed.folder}"] if timed.kept else [])],
+        notes=[*_notes(pairs), *_without_ratios(timed), *FORMULAS, *_kept(timed)],
         explanations=[*_explanations(pairs)],
     )
 
@@ -133,7 +134,8 @@ def _reached(lines: Sequence[Line], labels: Sequence[str]) -> Table:
             "mbu_datasheet"
         ),
     }
-    return _table("roofline", "Measured against the bound", [line for line in lines if line.timed], labels, columns)
+    bounded = [line for line in lines if line.timed and line.value("bound_tok_s") is not None]
+    return _table("roofline", "Measured against the bound", bounded, labels, columns)
 
 
 def _share(line: Line) -> float | str | None:
@@ -234,6 +236,18 @@ def _ratios(timed: Timed) -> Iterator[Table]:
     ]
     about = "of the first of the same batch and context; above 1 is faster"
     yield Table("ratios", f"Beside {timed.points[0].name}, in turns", columns, rows, about)
+
+
+def _without_ratios(timed: Timed) -> Iterator[str]:
+    """Why there is nothing to compare, where points were to take turns."""
+    if timed.in_turns and not timed.ratios:
+        alone = len({point.cell for point in timed.points}) == len(timed.points)
+        why = "nothing else has the work of" if alone else "nothing was timed in turn with"
+        yield f"no ratios: {why} {timed.points[0].name}"
+
+
+def _kept(timed: Timed) -> list[str]:
+    return [f"records: {timed.folder}"] if timed.kept else []
 
 
 def _verdict(lines: Sequence[Line]) -> str:

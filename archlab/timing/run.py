@@ -23,7 +23,8 @@ Tell = Callable[[Point, Figures], None]
 class Timed(Frozen):
     """What became of the points: records by the point's number, and, in turns, ratios to the first of each cell.
 
-    interrupted: Ctrl-C ended it; what was finished is there. lost: how many records could not be written.
+    in_turns: whether they were to be. interrupted: Ctrl-C ended it; what was finished is there. lost: how many records
+    could not be written.
     """
 
     points: Sequence[Point]
@@ -32,6 +33,7 @@ class Timed(Frozen):
     folder: Path
     interrupted: bool = False
     lost: int = 0
+    in_turns: bool = False
 
     @property
     def kept(self) -> bool:
@@ -68,7 +70,7 @@ def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Pat
     except KeyboardInterrupt:
         interrupted = True
         made.end()
-    return Timed(points, made.records, found, folder, interrupted, made.lost)
+    return Timed(points, made.records, found, folder, interrupted, made.lost, in_turns)
 
 
 class _Made:

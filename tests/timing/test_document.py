@@ -72,6 +72,33 @@ def test_bound_measured_and_fraction_stand_in_one_row_with_the_ceiling_that_bind
     assert shown["explanations"]["decode_mbu"]["formula"] == "1 GiB / time / 40 GB/s"
 
 
+def test_nothing_is_shown_of_what_was_not_timed() -> None:
+    found = asked("gqa")
+    lost = timed(found[0], 1.0)
+    lost.figures = {"decode_tok_s": Figure(None, "tok/s", "measured", "", status="too_large", reason="needs 9 GiB")}
+    assert list(answer(found, lost)["tables"]) == ["throughput"]
+    bare = timed(found[0], 25.0)
+    bare.figures = {name: figure for name, figure in bare.figures.items() if "tok_s" in name or "per_token" in name}
+    assert list(answer(found, bare)["tables"]) == ["throughput", "roofline", "clock"]
+    del bare.figures["decode_bound_tok_s"]
+    assert list(answer(found, bare)["tables"]) == ["throughput", "clock"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("gqa",), "nothing else has the work of gqa"),
+        (("gqa", "mha"), "nothing was timed in turn with gqa"),
+    ],
+)
+def test_why_there_are_no_ratios(words: tuple[str, ...], why: str) -> None:
+    found = asked(*words)
+    records = {number: timed(point, 25.0) for number, point in enumerate(found)}
+    for in_turns in (False, True):
+        shown = document(Timed(found, records, [], Path("outputs/x"), in_turns=in_turns)).as_dict()
+        assert (f"no ratios: {why}" in shown["notes"]) is in_turns
+
+
 def test_a_cache_whose_dtype_is_not_known_is_not_predicted() -> None:
     """The device would have chosen it, and the point was interrupted before that was told."""
     found, given = asked("gqa"), asked("gqa", dtypes=["fp32"])
