@@ -21,6 +21,7 @@ from archlab.overrides import normalise, one_search_path, typed_keys
 from archlab.plugins import load_installed, require
 from archlab.registry import AXES, axes, choice, choices, is_axis, origins
 from archlab.request import GROUPS, Request, read_request
+from archlab.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from archlab.interop.hub import Imported
@@ -192,7 +193,7 @@ def _preset_text(path: Path) -> str:
         path = next((path / name for name in RUN_FILES if (path / name).is_file()), path)
     try:
         text = path.read_text(encoding="utf-8")
-        body = json.loads(text) if path.suffix == ".json" else _read_yaml(text)
+        body = json.loads(text) if path.suffix == ".json" else read_yaml(text)
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -222,15 +223,6 @@ def _check_choices(path: Path, body: Mapping[str, Any]) -> None:
         if axis in made and chosen != made[axis]:
             problem = f"{axis}.choice is {chosen}, and the defaults choose {axis}: {made[axis]}; leave one of them"
             raise RequestError(f"{path}: {problem}")
-
-
-def _read_yaml(text: str) -> Any:
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(_one_line(error)) from None
 
 
 def _dump(preset: Mapping[str, Any]) -> str:

@@ -1,8 +1,12 @@
-"""A composed config as YAML, spelled as OmegaConf spells it; by libyaml where that is there, in a tenth of the time."""
+"""YAML of users, read as data; and a composed config as YAML, spelled as OmegaConf spells it.
+
+It is written by libyaml where that is there, in a tenth of the time.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +14,40 @@ WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false")
 """What YAML 1.1 reads as a truth."""
 
 
+MOST_NODES = 100_000
+"""Of a file with its aliases written out: 10,000 layers, each with its own settings."""
+
+
+def read_yaml(text: str) -> Any:
+    """The data of a file. Raises ValueError for what is no YAML, for too many values and for keys that are no text."""
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        body = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    if _nodes(body, {}) > MOST_NODES:
+        raise ValueError(f"its aliases stand for more than {MOST_NODES:,} values")
+    return body
+
+
+def _nodes(node: Any, known: dict[int, float]) -> float:
+    """How many values a node holds, those of aliases each time; without end, where one holds itself."""
+    if not isinstance(node, dict | list):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        wrong = [key for key in node if not isinstance(key, str)] if isinstance(node, dict) else []
+        if wrong:
+            raise ValueError(f"the key {wrong[0]!r} is no name of a setting")
+        children = node.values() if isinstance(node, dict) else node
+        known[id(node)] = 1 + sum(_nodes(child, known) for child in children)
+    return known[id(node)]
+
+
 def yaml_text(config: Mapping[str, Any]) -> str:
     """The text of a config; reading it gives the same config."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     return str(yaml.dump(config, Dumper=_dumper(), sort_keys=False, default_flow_style=False, allow_unicode=True))
 

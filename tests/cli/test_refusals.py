@@ -360,3 +360,24 @@ def test_a_file_that_makes_a_choice_twice(shell, entry):
     answer = shell("kv", "../twice.yaml")
     assert (answer.code, answer.out) == (2, "")
     assert "norm.choice is layernorm, and the defaults choose norm: rmsnorm; leave one of them" in answer.err
+
+
+BOMB = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"a0: &a0 [1, 1]\n{BOMB}\n", "its aliases stand for more than 100,000 values"),
+        ("norm: &n {eps: *n}\n", "its aliases stand for more than 100,000 values"),
+        ("5: 3\n", "the key 5 is no name of a setting"),
+        ("norm: {null: 3}\n", "the key None is no name of a setting"),
+        ("n_layers: [1\n", "cannot be read"),
+    ],
+)
+def test_a_file_that_is_not_read(shell, text, said):
+    (shell.folder.parent / "wrong.yaml").write_text(f"defaults: [gqa, _self_]\n{text}")
+    answer = shell("kv", "../wrong.yaml")
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
