@@ -17,6 +17,8 @@ pytestmark = pytest.mark.usefixtures("own_choices")
 
 BEYOND = "9" * 20
 """More than torch can count."""
+LARGEST = ("model.vocab_size=2147483647", "model.d_model=2147483632")
+"""An embedding with more bytes than that, of numbers that each may be."""
 SMALL = ("model.d_model=32", "model.n_layers=1", "model.vocab_size=64", "model.context=32", "model.ffn.d_ff=16")
 RAISES = ("model/ffn=raises", *SMALL)
 
@@ -47,9 +49,9 @@ def _raises(own_choices: None) -> None:
             "a pass of 99,999,999,999,999,999,999 x 128 tokens on the meta device",
         ),
         (("shapes", "gqa", "--context", "99999999999"), 2, "a pass of 2 x 99,999,999,999 tokens on the meta device"),
-        (("shapes", "gqa", f"model.vocab_size={BEYOND}"), 2, "a pass of 2 x 128 tokens on the meta device fails: "),
+        (("shapes", "gqa", *LARGEST), 2, "a pass of 2 x 128 tokens on the meta device fails: "),
         (("shapes", "gqa", *RAISES), 2, "on the meta device fails: KeyError: 'on purpose'"),
-        (("verify", "gqa", f"model.vocab_size={BEYOND}"), 2, "gqa cannot be built on the meta device: "),
+        (("verify", "gqa", *LARGEST), 2, "gqa cannot be built on the meta device: "),
         (("lab", "residual", "model=gqa", *RAISES), 1, "KeyError: 'on purpose'; --debug shows where"),
     ],
 )
