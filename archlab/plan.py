@@ -77,14 +77,20 @@ class Plan(Frozen):
     def write(self, folder: Path) -> None:
         """Put the plan into a folder that has none, which is this sweep's then. Raises RequestError for another's."""
         body = {"schema": SCHEMA, **values_of(self.asked), "points": [values_of(point) for point in self.points]}
-        temporary = write_atomically(folder / f".{FILE}.{os.getpid()}", json.dumps(body) + "\n")
+        temporary = folder / f".{FILE}.{os.getpid()}"
         try:
+            write_atomically(temporary, json.dumps(body) + "\n")
             os.link(temporary, folder / FILE)  # unlike a rename, it fails where there is one
             _own.add(folder)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):  # where two begin at once, the first clears away what it finds
+            if not is_anothers(folder):
+                raise
             raise taken(folder) from None
         finally:
-            temporary.unlink()
+            with contextlib.suppress(OSError):  # there may be no such folder
+                temporary.unlink()
+        for left in folder.glob(f".*{FILE}.*"):  # of a write that a kill ended in its midst
+            left.unlink(missing_ok=True)
 
 
 def _short(folder: Path) -> Path:

@@ -81,6 +81,15 @@ def test_a_sweep_killed_at_any_moment_goes_on(shell, unbroken, records, delay):
     assert [name for name in shell.left() if "/." in name and "record" not in name] == []
 
 
+def test_what_a_kill_left_of_the_plan_is_cleared_away(shell):
+    out = shell.folder / "out"
+    out.mkdir()
+    for name in (".plan.json.17", "..plan.json.17.0a1b2c3d"):
+        (out / name).write_text("{")
+    assert shell(*SWEEP).code == 1  # as one of its points cannot be
+    assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
+
+
 def test_only_what_another_try_may_change_is_done_again(shell):
     assert shell("build", "-m", "model.n_layers=1,2,3,4,0,5", "bench=none", "hydra.sweep.dir=out").code == 1
     before = bodies(shell)
