@@ -36,7 +36,8 @@ def _closed_forms(record: Record) -> dict[str, Explanation]:
 def _taken(name: str, figure: Figure, record: Record) -> Explanation:
     """What the figure itself says: how it was taken, its spread, and where."""
     assumed = [] if figure.kind == "exact" else list(filter(None, _where(record)))
-    return Explanation(name, figure.kind, figure.how, _outcome(figure), assumed)
+    outcome = _outcome(figure, "best" if name.startswith("ceiling_") else "median")
+    return Explanation(name, figure.kind, figure.how, outcome, assumed)
 
 
 def _where(record: Record) -> Iterator[str]:
@@ -46,8 +47,8 @@ def _where(record: Record) -> Iterator[str]:
     yield options_text({key: workload[key] for key in ("batch", "prompt", "new") if key in workload})
 
 
-def _outcome(figure: Figure) -> str:
-    """`median of 5 runs = 1,810 tok/s, a tenth of them below 1,718, ..`, `best of`; or why there is none."""
+def _outcome(figure: Figure, which: str) -> str:
+    """`median of 5 runs = 1,810 tok/s, a tenth of them below 1,718, ..`, or why there is none. which: of the runs."""
     if figure.value is None:
         return f"no value: {figure.reason or figure.status}"
     value = number(figure.value, figure)
@@ -55,6 +56,5 @@ def _outcome(figure: Figure) -> str:
     if figure.repeats is None or figure.low is None or figure.high is None:
         return value
     low, high = digits(figure.low), digits(figure.high)
-    if figure.value == figure.high:  # of a ceiling
-        return f"best of {figure.repeats} runs = {value}, a tenth of them below {low}"
-    return f"median of {figure.repeats} runs = {value}, a tenth of them below {low}, a tenth above {high}"
+    above = f", a tenth above {high}" if which == "median" else ""
+    return f"{which} of {figure.repeats} runs = {value}, a tenth of them below {low}{above}"

@@ -48,6 +48,8 @@ def test_a_ceiling_is_the_best_of_its_runs() -> None:
     record = timed()
     record.figures["ceiling_matmul"] = Figure(4.2e11, "FLOP/s", "measured", "best of 7 runs", 3.9e11, 4.2e11, 7)
     assert explanations(record)["ceiling_matmul"].worked.startswith("best of 7 runs = ")
+    once = timed(value=5.0, low=5.0, high=5.0, repeats=1)
+    assert explanations(once)["prefill_tok_s"].worked.startswith("median of 1 runs = ")
     assert explanations(record)["ceiling_matmul"].worked.endswith(", a tenth of them below 390,000,000,000")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from archlab.frozen import Frozen
 from archlab.workload import BenchOptions
@@ -13,7 +13,7 @@ Call = Callable[[], object]
 Timer = Callable[[Call], float]
 """Runs a call to its very end, on the device too, and gives the seconds that it took."""
 
-Turn = Callable[[str | None, list[float]], bool]
+Turn = Callable[[str | None, Sequence[float]], bool]
 """Whether there is another run: told why those made are enough (None while they are not), and their seconds."""
 
 STEADY = 0.05
@@ -61,7 +61,7 @@ def stopwatch(now: Callable[[], float]) -> Timer:
     return timer
 
 
-def until_enough(stopped: str | None, runs: list[float]) -> bool:
+def until_enough(stopped: str | None, runs: Sequence[float]) -> bool:
     """The turns of a call that is timed alone: as long as its runs are not enough."""
     return stopped is None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from archlab.bench.clock import until_enough
 from archlab.bench.figures import Figures
 
 
@@ -25,4 +26,4 @@ class Listener:
 
     def turn(self, phase: str, stopped: str | None, runs: Sequence[float]) -> bool:
         """Whether to time another run. stopped: why those made are enough; runs: their seconds."""
-        return stopped is None
+        return until_enough(stopped, runs)

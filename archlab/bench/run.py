@@ -242,11 +242,11 @@ def _is_tied(spec: DecoderSpec) -> bool:
     return isinstance(spec.head, LanguageHead) and spec.head.tied
 
 
-def _trouble(error: BaseException, room: str) -> Trouble:
+def _trouble(error: BaseException, asked: str) -> Trouble:
     """Out of memory, a backend that cannot do what is asked, or whatever else torch could not do."""
     if isinstance(error, backends.Unable):
         return Trouble("invalid", str(error))
     first = str(error).partition("\n")[0] or type(error).__name__
     lacking = isinstance(error, MemoryError | torch.OutOfMemoryError)
     lacking = lacking or any(words in str(error).lower() for words in OUT_OF_MEMORY)
-    return Trouble("oom", f"out of memory: {first}; {room}") if lacking else Trouble("failed", first)
+    return Trouble("oom", f"out of memory: {first}; {asked}") if lacking else Trouble("failed", first)

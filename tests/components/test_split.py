@@ -205,6 +205,36 @@ def test_a_latent_is_read_by_the_fused_kernel() -> None:
     assert set(backends.seen(lambda: decoder(ids[:, :1], cache), 2)) == {"flash"}
 
 
+@pytest.mark.parametrize(
+    ("width", "values", "masked", "sunk", "dtype", "parts"),
+    [
+        (64, 64, False, False, torch.bfloat16, 0),  # flash attention, which splits the keys by itself
+        (64, 64, False, True, torch.bfloat16, 32),  # it gives no log-sums to a sink
+        (64, 64, True, False, torch.bfloat16, 32),
+        (64, 48, False, False, torch.bfloat16, 32),  # it takes one width, 256 at most, and 16 bits
+        (288, 288, False, False, torch.bfloat16, 32),
+        (64, 64, False, False, torch.float32, 32),
+        (64, 64, True, False, torch.float64, 0),  # nor does the other take so many
+    ],
+)
+def test_what_cuda_splits_by_itself_is_left_to_it(
+    width: int, values: int, masked: bool, sunk: bool, dtype: torch.dtype, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """132 processors, two blocks each, for 8 KV heads: 33 parts, or one less that leaves no keys over."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    monkeypatch.setattr(split, "_workers", lambda device: 264)
+    monkeypatch.setattr(split, "_is_allowed", lambda kind: True)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        q, k, v = (
+            torch.empty(1, heads, count, features, dtype=dtype, device="cuda")
+            for heads, count, features in ((32, 1, width), (8, 8192, width), (8, 8192, values))
+        )
+        mask = torch.empty(1, 8192, dtype=torch.bool, device="cuda") if masked else None
+        sinks = torch.empty(32, device="cuda") if sunk else None
+        assert split.parts_of(q, k, v, mask, sinks) == parts
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("masked", ["none", "some", "first", "added"])
 @pytest.mark.parametrize(("width", "values"), [(576, 512), (128, 128), (72, 64)])

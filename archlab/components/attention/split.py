@@ -40,12 +40,15 @@ def parts_of(
     trained = torch.is_grad_enabled() and any(t.requires_grad for t in given)
     if q.shape[2] > 1 or trained or dropout_p or not _has_kernel(q, v) or k.shape[2] < LEAST_KEYS[q.device.type]:
         return 0
-    parts = 1 if _splits_itself(q, mask) else _busy(k)
+    if sinks is None and _splits_itself(q, v, mask):
+        return 0
+    parts = _busy(k)
     return parts if parts > 1 or sinks is not None else 0
 
 
-def _splits_itself(q: Tensor, mask: Tensor | None) -> bool:
-    return q.is_cuda and mask is None and q.shape[-1] <= FLASH_WIDTH and q.element_size() == 2
+def _splits_itself(q: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+    """Whether torch takes CUDA's flash attention: for 16 bits, without a mask, for heads of one width."""
+    return q.is_cuda and mask is None and q.shape[-1] == v.shape[-1] <= FLASH_WIDTH and q.element_size() == 2
 
 
 def _busy(k: Tensor) -> int:
