@@ -16,7 +16,7 @@ from typing import Any
 from archlab import record as records
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, values_of
-from archlab.record import Record, write_atomically
+from archlab.record import Record, clear_unfinished, write_atomically
 
 FILE = "plan.json"
 SCHEMA = 1
@@ -89,8 +89,7 @@ class Plan(Frozen):
         finally:
             with contextlib.suppress(OSError):  # there may be no such folder
                 temporary.unlink()
-        for left in folder.glob(f".*{FILE}.*"):  # of a write that a kill ended in its midst
-            left.unlink(missing_ok=True)
+        clear_unfinished(folder, FILE)
 
 
 def _short(folder: Path) -> Path:

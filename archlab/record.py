@@ -161,10 +161,13 @@ def write_named(file: str | Path, body: str | bytes) -> Path:
     return path
 
 
-def clear_unfinished(folder: Path) -> None:
-    """Remove from a folder what writes that were ended in their midst, by a kill, have left there."""
-    for name in (FILE, "config.yaml"):
-        for left in folder.glob(f".{name}.*"):
+def clear_unfinished(folder: Path, *names: str) -> None:
+    """Remove what writes of files of these names that were ended in their midst, by a kill, have left in a folder.
+
+    Without names: those of a point.
+    """
+    for name in names or (FILE, "config.yaml"):
+        for left in folder.glob(f".*{name}.*"):
             left.unlink(missing_ok=True)
 
 

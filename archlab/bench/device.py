@@ -65,7 +65,11 @@ class Device(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """The hardware and its driver."""
+        """The hardware."""
+
+    def state(self) -> dict[str, Any]:
+        """What its driver says of it now, which takes a process to ask."""
+        return {}
 
     def datasheet(self) -> Hardware:
         """The device on paper; of one that is not known, its name and nothing more."""
@@ -162,9 +166,10 @@ class Cuda(Device):
             "device_memory_bytes": properties.total_memory,
             "compute_capability": f"{properties.major}.{properties.minor}",
             "cuda": torch.version.cuda,
-            "driver": host.nvidia_driver(),
-            **host.gpu_state(self._uuid()),
         }
+
+    def state(self) -> dict[str, Any]:
+        return {"driver": host.nvidia_driver(), **host.gpu_state(self._uuid())}
 
     def _uuid(self) -> str:
         """What the driver knows the device by: its number in this process may be another."""
@@ -237,11 +242,8 @@ def pick(name: str = "auto") -> Device:
     raise ConfigError("device", f"{name!r} is not available here", value=name, valid=["auto", "cpu", *metal, *found])
 
 
-def environment(device: Device, dtype: str, busy: host.Busy) -> dict[str, Any]:
-    """The machine that the figures hold for. dtype: what they were timed
-    in. busy: started before them. `warning`: why not to trust them, if so."""
-    elsewhere, strangers = busy.elsewhere(), device.strangers()
-    load = [round(average, 2) for average in os.getloadavg()] if hasattr(os, "getloadavg") else None
+def machine(device: Device, dtype: str) -> dict[str, Any]:
+    """The machine that figures hold for, which stays as it is while they are timed. dtype: what they are timed in."""
     return {
         **device.describe(),
         "timed_dtype": dtype,
@@ -249,9 +251,19 @@ def environment(device: Device, dtype: str, busy: host.Busy) -> dict[str, Any]:
         "python": platform.python_version(),
         "os": f"{platform.system()} {platform.release()}",
         "cpu": host.cpu_name(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def environment(device: Device, dtype: str, busy: host.Busy) -> dict[str, Any]:
+    """The machine, and its state by the end. busy: started before the figures. `warning`: why not to trust them."""
+    elsewhere, strangers = busy.elsewhere(), device.strangers()
+    load = [round(average, 2) for average in os.getloadavg()] if hasattr(os, "getloadavg") else None
+    return {
+        **machine(device, dtype),
+        **device.state(),
         "cpus": busy.cpus,
         "cpu_mhz": host.cpu_mhz(),
-        "threads": torch.get_num_threads(),
         "load_average": load,
         "cpus_used_elsewhere": round(elsewhere, 2),
         "processes_on_device": strangers,

@@ -17,7 +17,7 @@ from archlab.bench import backends
 from archlab.bench.ceilings import Ceilings
 from archlab.bench.clock import Sample, measure
 from archlab.bench.compiled import compilations, compile_in_place
-from archlab.bench.device import Device, environment, pick
+from archlab.bench.device import Device, environment, machine, pick
 from archlab.bench.figures import Figures, Trouble, compiling, missing, room, speeds
 from archlab.bench.fractions import fractions, work_of, working_set
 from archlab.bench.listener import Listener
@@ -65,13 +65,13 @@ def run(
     figures: Figures = {}
     sheet = located(hardware or Hardware("auto"), device.datasheet())
     bench = Bench(spec, workload, options, device, seed, weights, sheet, listener or Listener())
-    unknown = {"warning": None, "cpus_used_elsewhere": None}  # how loaded the machine is, no moment tells
-    bench.listener.environment(bench.environment(busy) | unknown)
+    bench.listener.environment(machine(device, workload.weight_dtype))
     for made in bench.stream():
         figures |= made
         bench.listener.figures(made)
     device.release()
-    return figures, bench.environment(busy)
+    found = environment(device, workload.weight_dtype, busy)
+    return figures, {**found, "attention": bench.attention, "compiled": options.compile}
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,6 @@ class Bench:
             with suppress(Unsaid):
                 found[phase] = memory_of(phase, self.spec, self.workload, self.device)
         return found
-
-    def environment(self, busy: Busy) -> dict[str, Any]:
-        """What the figures hold for. busy: started before them."""
-        found = environment(self.device, self.workload.weight_dtype, busy)
-        return {**found, "attention": self.attention, "compiled": self.options.compile}
 
     def stream(self) -> Iterator[Figures]:
         """The figures of each phase, as soon as it is timed."""

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 from archlab.decoder.spec import MAX_LAYERS
 from archlab.errors import ConfigError, RequestError
 from archlab.interop.harmless import HARMLESS, OFF, changes_nothing
+from archlab.options import MOST
 
 FILE = "config.json"
 MAX_BYTES = 4 << 20
-MAX_INT = 2**31 - 1
 REQUIRED: Any = object()
 """In place of a default: the field must be there. In place of what null means: null is refused."""
 
@@ -183,7 +183,7 @@ class Fields:
             raise self.wrong(key, "is null")
         return key, None if null is REQUIRED else null
 
-    def whole(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED, ge: int = 1, le: int = MAX_INT) -> Any:
+    def whole(self, name: str, default: Any = REQUIRED, null: Any = REQUIRED, ge: int = 1, le: int = MOST) -> Any:
         """A whole number from ge to le."""
         key, value = self.get(name, default, null)
         if key not in self.raw or self.raw[key] is None:

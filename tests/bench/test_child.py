@@ -99,7 +99,7 @@ def test_what_the_figures_hold_for_is_known_where_the_last_phase_dies(config: di
     measured = measure(Job(config, PHASES, 120))
     assert statuses(measured) == {"prefill": "ok", "decode": "ok", "train": "failed"}
     assert (measured.environment["device"], measured.environment["timed_dtype"]) == ("cpu", "fp32")
-    assert measured.environment["warning"] is None
+    assert "warning" not in measured.environment  # how loaded the machine is, no moment tells
 
 
 def to_its_end(running: child.Turns) -> child.Measured:
