@@ -129,6 +129,24 @@ def test_what_is_kept_on_cuda_is_what_torch_keeps_there(name: str) -> None:
     assert on_paper(spec, Training(2, 40, "bf16", "cuda")) == pytest.approx(found, rel=0.05)
 
 
+@pytest.mark.parametrize("widths", [(4, 2, 6), (4, 2, 3), (4, 2, 8), (4, 2, 1)])
+@pytest.mark.parametrize("position", ["none", "rope", "alibi", "t5"])
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize("recompute", RECOMPUTE)
+def test_latent_attention_of_any_widths_keeps_what_torch_keeps(
+    widths: tuple[int, int, int], position: str, length: int, recompute: str
+) -> None:
+    """Features a head without rotation and with it, and of the values: as many, more, fewer or one."""
+    names = dict(zip(("nope_dim", "rope_dim", "v_dim"), widths, strict=True))
+    for heads, batch, dtype in ((1, 2, "fp32"), (3, 1, "bf16"), (2, 2, "fp32"), (2, 2, "fp64")):
+        attention = {"choice": "mla", "n_heads": heads, "kv_rank": 4, **names}
+        spec = resolve(MODEL | {"attention": attention, "position": {"choice": position}}).spec
+        decoder = build(spec, dtype=dtype)
+        decoder.recompute = recompute
+        found = kept_by_autograd(decoder, batch, length)
+        assert on_paper(spec, Training(batch, length, dtype, recompute=recompute)) == found
+
+
 @given(
     spec=specs(),
     batch=st.integers(1, 4),

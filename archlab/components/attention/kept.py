@@ -167,15 +167,6 @@ def _settled(core: Core, tape: Tape, step: Pass) -> Core:
     return core if core.backend != "flex" else replace(core, backend=ran(core, tape, step.dropped))
 
 
-def _filled_up(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation) -> list[Activation]:
-    """Queries, keys and values of one width, which the CPU's fused kernel wants."""
-    if tape.cuda or core.qk == core.v:
-        return [q, k, v]
-    if core.qk > core.v:
-        return [q, k, tape.new(core.kv_heads * core.qk)]
-    return [tape.new(core.heads * core.v), tape.new(core.kv_heads * core.v), v]
-
-
 def _less_sinks(core: Core, tape: Tape, y: Activation) -> Activation:
     """What flex attention gives, times what the sinks leave of it."""
     if core.backend != "flex" or not core.sinks:
@@ -208,15 +199,16 @@ def keeps_bias(core: Core, tape: Tape, step: Pass) -> bool:
 def _factors(core: Core, tape: Tape, q: Activation, v: Activation) -> list[Activation]:
     """The queries, keys and values of the explicit products: float32 or wider, copied by head.
 
-    torch's own attention reads a sink as one more key. A single head, a single token, or the heads of one sequence
-    are not copied where nothing else changes them.
+    torch's own attention reads a sink as one more key. A single head, or the heads of one sequence, are not copied
+    where nothing else changes them; nor are the values of single tokens.
     """
     tokens = tape.length + (core.sinks and not core.explicit)
     rows = tape.batch * core.heads
-    as_is = 1 in (core.heads, tape.batch, tape.length) and tape.width == tape.wide
+    wide, alone = tape.width == tape.wide, 1 in (core.heads, tape.batch)
     keys = tape.new(core.qk, tape.wide, rows * tokens)
-    queries = q if as_is and core.explicit else tape.new(core.qk, tape.wide, rows * tape.length)
-    own_values = as_is and core.kv_heads == core.heads and not (core.explicit or core.sinks)
+    queries = q if wide and alone and core.explicit else tape.new(core.qk, tape.wide, rows * tape.length)
+    own_values = wide and (alone or tape.length == 1) and core.kv_heads == core.heads
+    own_values = own_values and not (core.explicit or core.sinks)
     return [queries, keys, v if own_values else tape.new(core.v, tape.wide, rows * tokens)]
 
 
