@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archlab.components.locality import EVERYWHERE, Locality
+from archlab.components.locality import Locality
 
 
 def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
@@ -43,7 +43,7 @@ class Span:
         """The rows of [rows, columns] that stand for these positions: [count, columns]."""
         return table[self.start : self.end]
 
-    def write(self, held: Tensor, new: Tensor, locality: Locality = EVERYWHERE) -> Tensor:
+    def write(self, held: Tensor, new: Tensor, locality: Locality) -> Tensor:
         """Put new [B, heads, count, width] into held [B, heads, slots, width]; the keys that this pass reads."""
         slots, new = held.shape[2], new.to(held.dtype)
         if self.end <= slots:
@@ -62,7 +62,7 @@ class Span:
         """int64 [count]."""
         return torch.arange(self.start, self.end, device=device)
 
-    def keys(self, device: torch.device, locality: Locality = EVERYWHERE) -> Tensor:
+    def keys(self, device: torch.device, locality: Locality) -> Tensor:
         """The positions int64 [m] of the keys that `write` gives, in their order."""
         slots = locality.kept(self.end)
         if self.end <= slots:
@@ -73,7 +73,7 @@ class Span:
         held = ring_positions(self.start, slots, device)
         return held if locality.chunk is None else held[: self.start % slots + 1]
 
-    def mask(self, device: torch.device, locality: Locality = EVERYWHERE) -> Tensor | None:
+    def mask(self, device: torch.device, locality: Locality) -> Tensor | None:
         """Bool [count, m], or None where plain causality says it all: a single query, or no cached keys in reach."""
         if self.count == 1:
             return None  # what `write` gives is just what it sees
@@ -92,7 +92,7 @@ class TensorSpan:
     def rows(self, table: Tensor) -> Tensor:
         return table.index_select(0, self.at)
 
-    def write(self, held: Tensor, new: Tensor, locality: Locality = EVERYWHERE) -> Tensor:
+    def write(self, held: Tensor, new: Tensor, locality: Locality) -> Tensor:
         """As Span.write, but all of held comes back: what is not live is for the mask to hide."""
         slots, new = held.shape[2], new.to(held.dtype)
         if slots == self.length:
@@ -105,7 +105,7 @@ class TensorSpan:
     def positions(self, device: torch.device) -> Tensor:
         return self.at
 
-    def keys(self, device: torch.device, locality: Locality = EVERYWHERE) -> Tensor:
+    def keys(self, device: torch.device, locality: Locality) -> Tensor:
         slots = locality.kept(self.length)
         if slots == self.length:
             return torch.arange(slots, device=device)  # a place that is not written yet is ahead of every query
@@ -113,7 +113,7 @@ class TensorSpan:
             return torch.cat((ring_positions(self.at[0] - 1, slots, device), self.at))
         return ring_positions(self.at[-1], slots, device)
 
-    def mask(self, device: torch.device, locality: Locality = EVERYWHERE) -> Tensor:
+    def mask(self, device: torch.device, locality: Locality) -> Tensor:
         """Bool [count, m]."""
         return locality.visible(self.at, self.keys(device, locality))
 

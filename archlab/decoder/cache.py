@@ -6,13 +6,13 @@ A layer that sees only so far has room for so many tokens: a ring, whose oldest 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from archlab.components.attention.base import Attention
-from archlab.components.locality import EVERYWHERE, Locality
+from archlab.components.locality import Locality
 from archlab.components.span import Span, TensorSpan
 from archlab.decoder.dtype import torch_dtype
 from archlab.decoder.spec import DecoderSpec
@@ -34,8 +34,8 @@ class LayerCache:
 
     tensors: Mapping[str, Tensor]
     span: Span | TensorSpan
-    locality: Locality = EVERYWHERE
-    states: Mapping[tuple[str, str], Tensor] = field(default_factory=dict)
+    locality: Locality
+    states: Mapping[tuple[str, str], Tensor]
 
     def store(self, **new: Tensor) -> list[Tensor]:
         """Write each [B, heads, n, width]; what this pass reads under the same names, in the same order.

@@ -47,7 +47,8 @@ class Decoder(Generative):
         self.output_dropout = nn.Dropout(spec.dropout.output)
         self.head = module_class("head", spec.head)(spec.head)
         self._recompute = "none"
-        _ = spec.max_length  # worked out before torch.compile traces a pass
+        self._localities = [layer.attention.locality for layer in spec.layers]
+        _ = spec.max_length  # as the localities, worked out before torch.compile traces a pass
 
     @property
     def recompute(self) -> str:
@@ -130,7 +131,7 @@ class Decoder(Generative):
         for index, (layer, kind, kv) in enumerate(zip(self.spec.layers, self.position_of, self.shared_kv, strict=True)):
             if kv is not None and not layer.attention.shares_kv:
                 shared[kv] = SharedKV()
-            locality = layer.attention.locality
+            locality = self._localities[index]
             key = (kind if self.positions[kind].biases else None, locality)
             if key not in sights:
                 sights[key] = Sight(self.positions[kind], span, locality, ids.device)

@@ -12,6 +12,7 @@ from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Atten
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 from archlab.components.attention.module import LatentAttention, Step
+from archlab.components.locality import EVERYWHERE
 from archlab.components.position.module import Rotation
 from archlab.components.span import Span, causal_mask
 from archlab.decoder.cache import LayerCache
@@ -99,8 +100,9 @@ def in_chunks(ours: LatentAttention, x: Tensor, chunks: list[int]) -> Tensor:
     rows, start = [], 0
     for part in x.split(chunks, 1):
         span = Span(start, part.shape[1])
-        mask = span.mask(x.device)
-        rows.append(ours(part, Step(rotation(start, span.count, x.dtype), mask, LayerCache(tensors, span))))
+        mask = span.mask(x.device, EVERYWHERE)
+        held = LayerCache(tensors, span, EVERYWHERE, {})
+        rows.append(ours(part, Step(rotation(start, span.count, x.dtype), mask, held)))
         start = span.end
     return torch.cat(rows, 1)
 

@@ -80,5 +80,5 @@ def test_one_token_reads_only_what_it_sees(locality: Locality) -> None:
 def test_keys_of_a_cache_that_is_no_ring_lie_in_order() -> None:
     """Without arithmetic on the position, which torch's compiler would take into flex attention's kernel, and fails."""
     span = TensorSpan(torch.arange(2, 5), 8)
-    assert span.keys(torch.device("cpu")).tolist() == list(range(8))
-    assert span.mask(torch.device("cpu")).tolist() == [[key <= query for key in range(8)] for query in (2, 3, 4)]
+    assert span.keys(CPU, EVERYWHERE).tolist() == list(range(8))
+    assert span.mask(CPU, EVERYWHERE).tolist() == [[key <= query for key in range(8)] for query in (2, 3, 4)]

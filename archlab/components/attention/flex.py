@@ -2,7 +2,7 @@
 
 The mask is a question about two positions; for each block of BLOCK x BLOCK pairs it is known beforehand whether all,
 some or none of them see each other. So no [n, m] tensor is made, and what nobody sees is not read. Elsewhere torch's
-own unfused form of it runs, which makes all scores and is slow. Dong et al. 2024. Wants torch 2.13.
+own unfused form of it runs, which makes all scores and is slow. Dong et al. 2024.
 """
 
 from __future__ import annotations
@@ -14,16 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex_module
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from archlab.components.locality import Locality
-from archlab.errors import RequestError
-
-try:
-    from torch.nn.attention.flex_attention import AuxRequest
-except ImportError:
-    wanted = f"flex attention wants torch 2.13, not {torch.__version__}; the backends sdpa and math run"
-    raise RequestError(wanted) from None
 
 BLOCK = 128
 KERNELS = 64
@@ -74,7 +67,9 @@ def _way(q: Tensor) -> Callable[..., Any]:
 
 @functools.cache
 def _kernel() -> Callable[..., Any]:
-    return torch.compile(flex_attention, fullgraph=True, recompile_limit=KERNELS)  # type: ignore[call-overload]
+    config = torch._dynamo.config
+    config.recompile_limit = max(config.recompile_limit, KERNELS)  # torch.compile takes it by itself from 2.13 on
+    return torch.compile(flex_attention, fullgraph=True)
 
 
 def _unfused(*given: Any, **named: Any) -> Any:
