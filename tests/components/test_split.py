@@ -16,6 +16,7 @@ import archlab
 from archlab.bench import backends
 from archlab.components.attention import split
 from archlab.components.attention.attend import attend
+from archlab.components.attention.sight import numbers
 from archlab.decoder.cache import KVCache
 from archlab.decoder.module import Decoder
 
@@ -25,6 +26,10 @@ CLOSE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2}
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if mask is None else numbers(mask, dtype, finite=True)
 
 
 def by_hand(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor | None, scale: float) -> Tensor:
@@ -74,7 +79,7 @@ def test_parts_put_together_are_the_whole(
         "added": drawn(heads, 1, keys, seed=5).masked_fill(hidden, -math.inf),
     }
     sinks = drawn(heads, seed=6) if sunk else None
-    found = split.in_parts(q, k, v, masks[mask], sinks, 0.25, parts)
+    found = split.in_parts(q, k, v, added(masks[mask], dtype), sinks, 0.25, parts)
     assert (found.shape, found.dtype) == ((batch, heads, 1, width), dtype)
     assert torch.allclose(found.double(), by_hand(q, k, v, masks[mask], sinks, 0.25), rtol=0, atol=CLOSE[dtype])
 
@@ -92,6 +97,7 @@ def test_parts_put_together_are_the_whole(
         (12, 1, 1, 65_536, 8),  # 12 would leave keys over
     ],
 )
+@torch.no_grad()
 def test_as_many_parts_as_keep_the_threads_busy(
     threads: int, batch: int, kv_heads: int, keys: int, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +155,7 @@ def seen(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> set[str]:
     return set(backends.seen(lambda: attend(q, k, v, scale=0.25, **options), 1))
 
 
+@torch.no_grad()
 def test_a_backend_that_was_named_is_the_one_that_runs(eager_to_split: list[int]) -> None:
     q, k = drawn(1, 4, 1, 16), drawn(1, 1, 40, 16)
     with sdpa_kernel([SDPBackend.MATH]):
@@ -217,6 +224,7 @@ def test_a_latent_is_read_by_the_fused_kernel() -> None:
         (64, 64, True, False, torch.float64, 0),  # nor does the other take so many
     ],
 )
+@torch.no_grad()
 def test_what_cuda_splits_by_itself_is_left_to_it(
     width: int, values: int, masked: bool, sunk: bool, dtype: torch.dtype, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,5 +253,6 @@ def test_parts_on_cuda(masked: str, width: int, values: int, parts: int) -> None
     masks = {"none": None, "some": keys % 3 < 2, "first": keys < 1, "added": drawn(8, 1, 1003, seed=5)}
     mask = masks[masked]
     there = [None if t is None else t.cuda() for t in (mask, sinks)]
+    there[0] = added(there[0], torch.bfloat16)
     found = split.in_parts(q.cuda(), k.cuda(), v.cuda(), *there, 0.05, parts)
     assert torch.allclose(found.cpu().double(), by_hand(q, k, v, mask, sinks, 0.05), rtol=0, atol=2e-2)

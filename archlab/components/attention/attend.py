@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from archlab.components.attention.backend import backend_used, flex_lacks
-from archlab.components.attention.sight import Sight
+from archlab.components.attention.sight import Sight, numbers
 from archlab.components.attention.split import in_parts, parts_of
 from archlab.components.locality import EVERYWHERE
 from archlab.components.span import causal_mask
@@ -44,6 +44,7 @@ def attend(
     backend = backend_used(backend, logit_cap)
     if backend == "flex" and _flex_can(q, k, v, mask, dropout_p):
         return _flex(q, k, v, mask, causal, sinks, logit_cap, scale)
+    sight = mask if isinstance(mask, Sight) else None
     if isinstance(mask, Sight):
         mask = mask.mask
         causal = mask is None
@@ -55,10 +56,20 @@ def attend(
         return _math(q, k, v, mask, causal, sinks, logit_cap, dropout_p, scale)
     parts = parts_of(q, k, v, mask, sinks, dropout_p)
     if parts:
-        return in_parts(q, k, v, mask, sinks, scale, parts)
+        return in_parts(q, k, v, _numbers(mask, sight, q.dtype, True), sinks, scale, parts)
+    if not torch.is_grad_enabled():  # what is kept of a mask for gradients is its one byte a pair
+        mask = _numbers(mask, sight, q.dtype, False)
     if sinks is not None:
         k, v, mask = _with_sinks(q, k, v, mask, sinks)
     return _sdpa(q, k, v, mask, causal, dropout_p, scale)
+
+
+def _numbers(mask: Tensor | None, sight: Sight | None, dtype: torch.dtype, finite: bool) -> Tensor | None:
+    """The mask as numbers; a sight's are made once for all layers."""
+    if mask is None:
+        return None
+    shared = None if sight is None else sight.numbers(dtype, finite)
+    return numbers(mask, dtype, finite) if shared is None else shared
 
 
 def _flex_can(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Sight | None, dropout_p: float) -> bool:
@@ -104,7 +115,7 @@ def _with_sinks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Ten
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout_p: float, scale: float) -> Tensor:
     batch, heads, queries, width = q.shape
     grouped = heads != k.shape[1]
-    if mask is not None and mask.dtype != torch.bool:
+    if mask is not None and mask.dim() == 3:
         mask = mask.to(q.dtype)[None]  # without a batch of its own, torch attends on the explicit way
     if grouped and queries == 1:  # a group is a batch of queries to one KV head: no key is read twice
         q, grouped = q.reshape(batch, k.shape[1], -1, width), False

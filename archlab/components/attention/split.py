@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from archlab.components.attention.sight import ALIGNED
 
 Constant = TypeVar("Constant", bound=Callable[..., object])
 
@@ -25,19 +26,15 @@ FLASH_WIDTH = 256
 BLOCKS = 2
 """Blocks for each of a GPU's processors, so that one computes while another waits for memory."""
 
-ALIGNED = 8
-"""Numbers of a mask's row that CUDA's memory-efficient kernel reads at once."""
-
 
 def parts_of(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor | None = None, dropout_p: float = 0.0
 ) -> int:
     """In how many parts a decode step is to read its keys, so that no worker waits; 0 where torch does as well alone.
 
-    What is trained or dropped is left to torch, which has the gradients of it.
+    Where gradients may be asked for, or weights are dropped, all is left to torch, which has the gradients of it.
     """
-    given = [t for t in (q, k, v, mask) if t is not None]
-    trained = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+    trained = torch.is_grad_enabled()
     if q.shape[2] > 1 or trained or dropout_p or not _has_kernel(q, v) or k.shape[2] < LEAST_KEYS[q.device.type]:
         return 0
     if sinks is None and _splits_itself(q, v, mask):
@@ -88,12 +85,14 @@ def _workers(device: torch.device) -> int:
 
 
 def in_parts(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor | None, scale: float, parts: int
+    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, sinks: Tensor | None, scale: float, parts: int
 ) -> Tensor:
-    """softmax(scale q k^T, where visible) v. q [B, h, 1, hd]; the result [B, h, 1, hv]; the rest as `attend` has it."""
+    """softmax(scale q k^T + added) v. q [B, h, 1, hd]; the result [B, h, 1, hv]; added [1, m] or [h, 1, m], as
+    `sight.numbers` gives it in the queries' dtype and finite; the rest as `attend` has it.
+    """
     batch, heads, _, width = q.shape
     grouped = q.reshape(batch * k.shape[1], 1, -1, width)
-    rows = None if mask is None else _numbers(mask, q.dtype, k.shape[:2], grouped.shape[2])
+    rows = None if added is None else _rows(added, k.shape[:2], grouped.shape[2])
     whole = k.shape[2] if parts == 1 else k.shape[2] // (parts * ALIGNED) * parts * ALIGNED
     found = [_attended(grouped, k, v, rows, slice(0, whole), parts, scale)]
     if whole < k.shape[2]:
@@ -105,13 +104,12 @@ def in_parts(
     return y.to(q.dtype)[:, :, None]
 
 
-def _numbers(mask: Tensor, dtype: torch.dtype, pairs: Sequence[int], group: int) -> Tensor:
-    """What a mask adds to the scores, [B kv or 1, group or 1, m]; a row may be hidden whole, so that none is -inf."""
-    least = torch.finfo(dtype).min / 2
-    if mask.dtype == torch.bool:
-        return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, least)[None]
+def _rows(added: Tensor, pairs: Sequence[int], group: int) -> Tensor:
+    """[B kv or 1, group or 1, m]."""
+    if added.dim() == 2:
+        return added[None]
     batch, kv_heads = pairs
-    return mask.to(dtype).clamp(min=least).view(kv_heads, group, -1).repeat(batch, 1, 1)
+    return added.reshape(1, kv_heads, group, -1).expand(batch, -1, -1, -1).flatten(0, 1)
 
 
 def _attended(
@@ -131,9 +129,7 @@ def _on_cpu(q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None, scale: float) 
 
 
 def _on_cuda(q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    if rows is not None:
-        count = rows.shape[-1]
-        rows = F.pad(rows, (0, -count % ALIGNED))[..., :count].expand(*q.shape[:3], -1)
+    rows = None if rows is None else rows.expand(*q.shape[:3], -1)
     kernel = torch.ops.aten._scaled_dot_product_efficient_attention
     y, log_sums, *_ = kernel(q, k, v, rows, True, 0.0, False, scale=scale)
     return _wide(y), log_sums[..., : q.shape[2]]  # it fills them up to 32
@@ -145,5 +141,5 @@ def _wide(y: Tensor) -> Tensor:
 
 def _joined(y: Tensor, log_sums: Tensor) -> tuple[Tensor, Tensor]:
     """Parts [N, parts, group, hv] by their log-sums [N, parts, group] -> [N, group, hv], and the log-sums of all."""
-    total = log_sums.logsumexp(1)
-    return (y * (log_sums - total[:, None]).exp()[..., None]).sum(1), total
+    shares = log_sums[..., None].expand_as(y).softmax(1)  # as wide as y, so that it is one kernel with what follows
+    return (y * shares).sum(1), log_sums.logsumexp(1)
