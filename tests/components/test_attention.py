@@ -99,18 +99,30 @@ def test_every_way_is_the_softmax_by_hand(
 @pytest.mark.parametrize("cap", [None, 1.5])
 @pytest.mark.parametrize("with_sinks", [False, True])
 @pytest.mark.parametrize("kind", ["causal", "bool", "bias"])
+@pytest.mark.parametrize("values", [2, 3])
 def test_sinks_caps_and_biases_by_hand(
-    backend: str, queries: int, keys: int, heads: int, kv: int, cap: float | None, with_sinks: bool, kind: str
+    backend: str,
+    queries: int,
+    keys: int,
+    heads: int,
+    kv: int,
+    cap: float | None,
+    with_sinks: bool,
+    kind: str,
+    values: int,
 ) -> None:
     q = torch.randn(2, heads, queries, 3, dtype=torch.float64)
-    k, v = torch.randn(2, kv, keys, 3, dtype=torch.float64), torch.randn(2, kv, keys, 2, dtype=torch.float64)
+    k, v = torch.randn(2, kv, keys, 3, dtype=torch.float64), torch.randn(2, kv, keys, values, dtype=torch.float64)
     visible = causal_mask(queries, keys, q.device)
     bias = torch.randn(heads, queries, keys, dtype=torch.float64) if kind == "bias" else None
     mask = {"causal": None, "bool": visible}.get(kind)
     mask = mask if bias is None else bias.masked_fill(~visible, -torch.inf)
     sinks = torch.randn(heads, dtype=torch.float64) if with_sinks else None
-    given = attend(*(q, k, v), scale=0.7, mask=mask, causal=mask is None, sinks=sinks, logit_cap=cap, backend=backend)
-    assert torch.allclose(given, by_hand(q, k, v, 0.7, visible, bias, sinks, cap), rtol=0, atol=1e-12)
+    wanted = by_hand(q, k, v, 0.7, visible, bias, sinks, cap)
+    for trained in (False, True):
+        with torch.set_grad_enabled(trained):
+            asked = {"mask": mask, "causal": mask is None, "sinks": sinks, "logit_cap": cap, "backend": backend}
+            assert torch.allclose(attend(q, k, v, scale=0.7, **asked), wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import archlab
 from archlab.bench import backends
@@ -153,6 +154,33 @@ def test_a_sequence_token_by_token_is_the_sequence_at_once(
 
 def seen(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> set[str]:
     return set(backends.seen(lambda: attend(q, k, v, scale=0.25, **options), 1))
+
+
+@pytest.mark.parametrize("mask", ["causal", "window"])
+@torch.no_grad()
+def test_sinks_take_no_scores(mask: str) -> None:
+    """A prompt's scores [h, n, n], and a mask by head of as many, are more than any tensor that is made."""
+    q, k, sinks = drawn(1, 8, 64, 16), drawn(1, 2, 64, 16), drawn(8)
+    visible = torch.ones(64, 64, dtype=torch.bool).tril()
+    visible = visible if mask == "causal" else visible.triu(-9)
+    with Largest() as made:
+        found = attend(
+            q, k, k, scale=0.25, causal=mask == "causal", mask=visible if mask == "window" else None, sinks=sinks
+        )
+    assert torch.allclose(found, by_hand(q, k, k, visible, sinks, 0.25), rtol=0, atol=1e-12)
+    assert made.numbers < 8 * 64 * 64
+
+
+class Largest(TorchDispatchMode):
+    """How many numbers the largest tensor has that anything gave."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = func(*args, **(kwargs or {}))
+        tensors = [t for t in (given if isinstance(given, tuple) else (given,)) if isinstance(t, Tensor)]
+        self.numbers = max(self.numbers, *(t.numel() for t in tensors))
+        return given
 
 
 @torch.no_grad()

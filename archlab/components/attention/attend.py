@@ -13,7 +13,7 @@ from torch import Tensor
 
 from archlab.components.attention.backend import backend_used, flex_lacks
 from archlab.components.attention.sight import Sight, numbers
-from archlab.components.attention.split import in_parts, parts_of
+from archlab.components.attention.split import in_parts, parts_of, takes_sinks, with_sinks
 from archlab.components.locality import EVERYWHERE
 from archlab.components.span import causal_mask
 
@@ -45,13 +45,8 @@ def attend(
     if backend == "flex" and _flex_can(q, k, v, mask, dropout_p):
         return _flex(q, k, v, mask, causal, sinks, logit_cap, scale)
     sight = mask if isinstance(mask, Sight) else None
-    if isinstance(mask, Sight):
-        mask = mask.mask
-        causal = mask is None
-    if causal and q.shape[2] > 1 and (sinks is not None or q.shape[2] < k.shape[2]):
-        # torch's own flag is aligned to the upper left, and would hide a sink's column
-        mask, causal = causal_mask(q.shape[2], k.shape[2], q.device), False
-    causal = causal and q.shape[2] > 1
+    apart = sinks is not None and backend == "sdpa" and takes_sinks(q, v, dropout_p)
+    mask, causal = _seen(q, k, mask, causal, sinks is not None and not apart)
     if backend != "sdpa":
         return _math(q, k, v, mask, causal, sinks, logit_cap, dropout_p, scale)
     parts = parts_of(q, k, v, mask, sinks, dropout_p)
@@ -59,9 +54,26 @@ def attend(
         return in_parts(q, k, v, _numbers(mask, sight, q.dtype, True), sinks, scale, parts)
     if not torch.is_grad_enabled():  # what is kept of a mask for gradients is its one byte a pair
         mask = _numbers(mask, sight, q.dtype, False)
+    if sinks is not None and apart:
+        return with_sinks(q, k, v, mask, causal, sinks, scale)
     if sinks is not None:
-        k, v, mask = _with_sinks(q, k, v, mask, sinks)
+        k, v, mask = _one_key_more(q, k, v, mask, sinks)
     return _sdpa(q, k, v, mask, causal, dropout_p, scale)
+
+
+def _seen(
+    q: Tensor, k: Tensor, mask: Tensor | Sight | None, causal: bool, one_key_more: bool
+) -> tuple[Tensor | None, bool]:
+    """The mask, None where there is none, and whether causality alone says what is visible, by torch's own flag.
+
+    That is aligned to the upper left, and would hide a sink that is one key more.
+    """
+    if isinstance(mask, Sight):
+        mask = mask.mask
+        causal = mask is None
+    if causal and q.shape[2] > 1 and (one_key_more or q.shape[2] < k.shape[2]):
+        return causal_mask(q.shape[2], k.shape[2], q.device), False
+    return mask, causal and q.shape[2] > 1
 
 
 def _numbers(mask: Tensor | None, sight: Sight | None, dtype: torch.dtype, finite: bool) -> Tensor | None:
@@ -99,7 +111,7 @@ def _flex(
     return flex(q, k, v, scale=scale, blocks=blocks, mask=added, sinks=sinks, logit_cap=logit_cap)
 
 
-def _with_sinks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _one_key_more(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One more key and value, of zeros: its score is what the mask adds, the sink's logit, and its value is nothing."""
     shape = (q.shape[1], q.shape[2], k.shape[2])
     if mask is None:

@@ -99,9 +99,29 @@ def in_parts(
         found.append(_attended(grouped, k, v, rows, slice(whole, None), 1, scale))
     values, log_sums = (torch.cat(each, 1) for each in zip(*found, strict=True))
     y, log_sums = (t.reshape(batch, heads, -1) for t in _joined(values, log_sums))
-    if sinks is not None:  # e^log_sum / (e^log_sum + e^sink) is left
-        y = y * (log_sums - sinks[:, None]).sigmoid()
-    return y.to(q.dtype)[:, :, None]
+    y = y[:, :, None] if sinks is None else _sunk(y[:, :, None], log_sums, sinks)
+    return y.to(q.dtype)
+
+
+def takes_sinks(q: Tensor, v: Tensor, dropout_p: float = 0.0) -> bool:
+    """Whether log-sums can put sinks in their place for a run of queries: a kernel gives them, and no gradients."""
+    return q.shape[2] > 1 and not (torch.is_grad_enabled() or dropout_p) and _has_kernel(q, v)
+
+
+def with_sinks(
+    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, causal: bool, sinks: Tensor, scale: float
+) -> Tensor:
+    """softmax(scale q k^T + added) v, a sink a head in the denominator. q [B, h, n, hd]; the result [B, h, n, hv];
+    added [n, m] or [h, n, m], as `sight.numbers` gives it; causal: for as many queries as keys; the rest as `attend`.
+    """
+    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    rows = None if added is None else added.view(1, -1, *added.shape[-2:])
+    return _sunk(*_kernel(q, k, v, rows, causal, scale), sinks).to(q.dtype)
+
+
+def _sunk(y: Tensor, log_sums: Tensor, sinks: Tensor) -> Tensor:
+    """y [B, h, n, hv] of weights that sum to one; what a sink a head leaves of it: e^log_sum / (e^log_sum + e^sink)."""
+    return y * (log_sums.view(*y.shape[:3]) - sinks[:, None]).sigmoid()[..., None]
 
 
 def _rows(added: Tensor, pairs: Sequence[int], group: int) -> Tensor:
@@ -120,23 +140,20 @@ def _attended(
     q = q.expand(-1, parts, -1, -1)
     if rows is not None:
         rows = rows[..., keys].unflatten(-1, (parts, -1)).transpose(1, 2)
-    return _on_cuda(q, k, v, rows, scale) if q.is_cuda else _on_cpu(q, k, v, rows, scale)
+    y, log_sums = _kernel(q, k, v, rows, False, scale)
+    return y.to(log_sums.dtype), log_sums
 
 
-def _on_cpu(q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    y, log_sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, attn_mask=rows, scale=scale)
-    return _wide(y), log_sums
-
-
-def _on_cuda(q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+def _kernel(q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    """What torch's fused attention gives beside its values: the log-sums [B, h, n], in float32 or wider."""
+    ops = torch.ops.aten
+    if not q.is_cuda:
+        given = {"attn_mask": rows, "is_causal": causal, "scale": scale}
+        y, log_sums = ops._scaled_dot_product_flash_attention_for_cpu(q, k, v, **given)
+        return y, log_sums
     rows = None if rows is None else rows.expand(*q.shape[:3], -1)
-    kernel = torch.ops.aten._scaled_dot_product_efficient_attention
-    y, log_sums, *_ = kernel(q, k, v, rows, True, 0.0, False, scale=scale)
-    return _wide(y), log_sums[..., : q.shape[2]]  # it fills them up to 32
-
-
-def _wide(y: Tensor) -> Tensor:
-    return y.to(torch.promote_types(y.dtype, torch.float32))
+    y, log_sums, *_ = ops._scaled_dot_product_efficient_attention(q, k, v, rows, True, 0.0, causal, scale=scale)
+    return y, log_sums[..., : q.shape[2]]  # it fills them up to 32
 
 
 def _joined(y: Tensor, log_sums: Tensor) -> tuple[Tensor, Tensor]:
