@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
@@ -21,6 +21,10 @@ class RequestError(ArchlabError):
     """The request was wrong: nothing was run and nothing was written."""
 
     exit_code = 2
+
+    def reworded(self, say: Callable[[str], str]) -> RequestError:
+        """The same error with its words as `say` puts them."""
+        return RequestError(say(str(self)))
 
 
 class UnknownFlag(RequestError):
@@ -69,9 +73,15 @@ class ConfigError(RequestError):
             return self
         key = f"{prefix}.{self.key}" if self.key else prefix
         nearest = f"{prefix}.{self.nearest}" if self.nearest is not None and self.nearest_is_key else self.nearest
-        error = type(self)(key, self.problem, value=self.value, valid=self.valid, nearest=nearest)
+        return self._copy(key, self.problem, nearest)
+
+    def _copy(self, key: str, problem: str, nearest: str | None) -> ConfigError:
+        error = type(self)(key, problem, value=self.value, valid=self.valid, nearest=nearest)
         error.nearest_is_key = self.nearest_is_key
         return error
+
+    def reworded(self, say: Callable[[str], str]) -> ConfigError:
+        return self._copy(self.key, say(self.problem), self.nearest)
 
     nearest_is_key = False
 

@@ -19,16 +19,35 @@ MOST_NODES = 100_000
 
 
 def read_yaml(text: str) -> Any:
-    """The data of a file. Raises ValueError for what is no YAML, for too many values and for keys that are no text."""
+    """The data of a file.
+
+    Raises ValueError for what is no YAML, for too many values, for keys that are no text and for one given twice.
+    """
     import yaml  # type: ignore[import-untyped]
 
     try:
-        body = yaml.safe_load(text)
+        body = yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
     if _nodes(body, {}) > MOST_NODES:
         raise ValueError(f"its aliases stand for more than {MOST_NODES:,} values")
     return body
+
+
+@functools.cache
+def _loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen: dict[str, int] = {}
+            for key, _ in node.value:  # before `<<` is merged, whose keys may be given again
+                line = key.start_mark.line + 1
+                if seen.setdefault(str(key.value), line) != line:
+                    raise ValueError(f"the key {key.value!r} is given twice, in lines {seen[key.value]} and {line}")
+            return super().construct_mapping(node, deep)
+
+    return Loader
 
 
 def _nodes(node: Any, known: dict[int, float]) -> float:

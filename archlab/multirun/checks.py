@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from hydra.core.override_parser.types import Override, RangeSweep
+from omegaconf import OmegaConf
 
 from archlab.errors import ConfigError, RequestError
+from archlab.hydra_errors import hydra_errors
 from archlab.multirun.jobs import shown
 from archlab.multirun.points import Composer
 from archlab.overrides import typed_keys
@@ -72,12 +75,20 @@ def check_alike(composer: Composer, jobs: Iterable[Sequence[str]]) -> None:
 
 
 def _refusal(composer: Composer, overrides: Sequence[str]) -> ConfigError | None:
-    """Why a point cannot be run, None where it can or where its interpolations are still to be followed."""
+    """Why a point cannot be run, None where it can, or where only the process that runs it can tell."""
     made = composer.point(overrides)
-    config: Mapping[str, Any] = of_sweep(made.config)
     try:
-        if made.plain:
-            read_request(config, typed_keys(shown(overrides))).check_runs()
+        config = made.config if made.plain else _resolved(made.config)
+        if config is not None:
+            read_request(of_sweep(config), typed_keys(shown(overrides))).check_runs()
     except ConfigError as error:
         return error
     return None
+
+
+def _resolved(config: Mapping[str, Any]) -> Any:
+    """The config with its interpolations followed; None where one is no key of it, but of a resolver."""
+    if re.search(r"\$\{\s*(hydra\b|[\w.]+:)", str(config)):
+        return None
+    with hydra_errors():
+        return OmegaConf.to_container(OmegaConf.create(dict(config)), resolve=True)
