@@ -103,6 +103,11 @@ def in_short(error: BaseException, most: int = 200) -> str:
     """What an error that is not archlab's own says, with its type, in one line."""
     said = str(error).partition("\nException raised from")[0]  # where in torch's own code
     text = " ".join(f"{type(error).__name__}: {said}".split()).removesuffix(":")
+    return shortened(text, most)
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """A text that a message holds, with its end left out where it is longer than `most`."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 

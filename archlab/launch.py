@@ -47,9 +47,12 @@ class FolderCallback:
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         folder, goes_on = Path(config.hydra.sweep.dir).absolute(), bool(config.hydra.sweeper.get("resume"))
-        if not goes_on and (folder / plan.FILE).exists():  # whichever sweeper it is that would write over it
-            raise _Stopped(plan.taken(folder))
-        _landings.append(Landing.at(folder, multirun=True, goes_on=goes_on))
+        try:
+            if not goes_on and (folder / plan.FILE).exists():  # whichever sweeper it is that would write over it
+                raise _Stopped(plan.taken(folder))
+            _landings.append(Landing.at(folder, multirun=True, goes_on=goes_on))
+        except OSError as error:
+            raise _Stopped(RequestError(f"{folder}: cannot be read: {error.strerror}")) from error
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):
@@ -100,7 +103,9 @@ def launch_from(source: str | None, arguments: Sequence[str], debug: bool = Fals
 def go_on(folder: str, quiet: bool = False) -> Outcome:
     """Go on with the sweep in a folder, from where it was started. Raises RequestError."""
     path = Path(folder).absolute()
-    asked = plan.read(path).asked
+    planned = plan.read(path)
+    plan.check_open(path, planned)
+    asked = planned.asked
     plugins.load_again(asked.plugins)
     with contextlib.suppress(OSError):
         os.chdir(asked.cwd)  # its arguments may name files from there

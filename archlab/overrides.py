@@ -14,7 +14,7 @@ from typing import Any
 from archlab import hardware, presets
 from archlab.budget import Budget
 from archlab.decoder.resolve import ModelOptions
-from archlab.errors import ConfigError, RequestError, UnknownFlag, nearest, unknown_key
+from archlab.errors import ConfigError, RequestError, UnknownFlag, nearest, shortened, unknown_key
 from archlab.options import Option, options_of
 from archlab.quotes import quoted
 from archlab.registry import AXES, Choice, axes, choices, is_axis, part_choices
@@ -192,15 +192,11 @@ def _why(error: Exception) -> str:
     """What Hydra's parser says, in one line without its pointer to the manual."""
     text = " ".join(re.sub(r"See https?://\S+( for details)?", "", str(error)).split())
     text = re.sub(r"^Error parsing override '.*?' (?=\S)", "", text)
-    return _clip(text) if text else type(error).__name__
+    return shortened(text) if text else type(error).__name__
 
 
 def _shown(override: str) -> str:
-    return _clip(override if override.isprintable() and override.strip() else repr(override))
-
-
-def _clip(text: str, width: int = 200) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
+    return shortened(override if override.isprintable() and override.strip() else repr(override))
 
 
 def _is_group(key: str) -> bool:
@@ -225,7 +221,7 @@ def _check_group(parsed: Any, has_value: bool) -> None:
         words = value
     for word in words:
         if not isinstance(word, str | QuotedString | Glob) and (key, word) != ("experiment", None):
-            text = _clip(parsed.input_line.partition("=")[2])
+            text = shortened(parsed.input_line.partition("=")[2])
             quotes = f"; as a name it goes in quotes, '{key}=\"{word}\"'" if isinstance(word, int | float) else ""
             problem = f"{text} is no name of a choice{quotes}"
             raise ConfigError(key, problem, value=text, valid=_group_choices(key))
