@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+EMPTY = "an empty text was given; give a value, or leave it out"
+"""What is wrong with an option or a setting of no letter."""
+
 
 class ArchlabError(Exception):
     """The run is not ok. The command line prints the message and exits with `exit_code`."""

@@ -59,7 +59,7 @@ def _check(axis: str, name: str) -> None:
     if is_axis(name) if axis == PLACE else name in choices(axis):
         raise ConfigError("", f"there is {name} already; choose another name", value=name)
     if _is_importable(name):
-        problem = f"a {name}.py would hide the module {name} from all that runs in its folder, its own test too"
+        problem = f"{name}.py would hide the module {name} from all that runs in its folder, its own test too"
         raise ConfigError("", f"{problem}; choose another name", value=name)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from archlab import hardware, presets
 from archlab.budget import Budget
 from archlab.decoder.resolve import ModelOptions
-from archlab.errors import ConfigError, RequestError, UnknownFlag, nearest, shortened, unknown_key
+from archlab.errors import EMPTY, ConfigError, RequestError, UnknownFlag, nearest, shortened, unknown_key
 from archlab.options import Option, options_of
 from archlab.quotes import quoted
 from archlab.registry import AXES, Choice, axes, choices, is_axis, part_choices
@@ -155,6 +155,9 @@ def _normalise(override: str) -> str:
     read, parsed = _parse(override)
     if not parsed.key_or_group:
         raise RequestError(f"{_shown(override)} names no setting")
+    value = parsed.value()
+    if isinstance(value, str) and not value.strip():  # some take it for nothing, some for the folder one is in
+        raise ConfigError(parsed.key_or_group, EMPTY, value=value)
     _check_group(parsed, "=" in override)
     return checked if read == override else read
 

@@ -14,7 +14,7 @@ import typer
 import archlab
 from archlab import stdout
 from archlab.cli.options import Plugins, print_json
-from archlab.errors import ArchlabError, RequestError, UnknownFlag, in_short, shortened
+from archlab.errors import EMPTY, ArchlabError, RequestError, UnknownFlag, in_short, shortened
 
 app = typer.Typer(
     name="archlab",
@@ -109,7 +109,20 @@ def _written(code: int) -> int:
 def answer(arguments: list[str]) -> int:
     """Run one command line; its exit code."""
     _load(arguments)
-    return run(lambda: app(args=arguments, prog_name="archlab", standalone_mode=False), arguments)
+
+    def call() -> Any:
+        _refuse_empty(arguments)
+        return app(args=arguments, prog_name="archlab", standalone_mode=False)
+
+    return run(call, arguments)
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Raise RequestError for an empty text: it names no file, no figure and no choice, and some take it for none."""
+    for before, word in zip(("archlab", *arguments), arguments, strict=False):
+        option, joined, value = word.partition("=") if word.startswith("-") else (before, "=", word)
+        if joined and not value.strip():
+            raise RequestError(f"{option if option.startswith('-') else f'after {option}'}: {EMPTY}")
 
 
 def run(call: Callable[[], Any], arguments: list[str]) -> int:
