@@ -90,7 +90,7 @@ def verify_flops(spec: DecoderSpec, of: str = "") -> list[Check]:
     end = min(PROMPT + 1, spec.max_length or PROMPT + 1)
     prompt = max(1, end - 1)
     ids = torch.zeros(BATCH, end, dtype=torch.int64, device="meta")
-    paper = flops(spec, BATCH, prompt, 1, "full")
+    paper = flops(spec, BATCH, prompt, end - prompt, "full")
     how = f"{of}: closed form = torch's counter"
     checks = [check(f"FLOPs of {prompt} tokens{how}", paper.prefill, _counted(decoder, ids[:, :prompt]))]
     if end > prompt and not spec.head.last_token_only:

@@ -157,11 +157,13 @@ def kv_cache(
 ) -> KVCacheCost:
     """The cache of `batch` sequences of `context` tokens (default: the model's context) in a dtype of KV_STORAGE.
 
-    beams: each keeps a copy of its own of the whole sequence. tp: devices that share the heads. Raises ConfigError.
+    beams: each keeps a copy of its own of the whole sequence. tp: devices that share the heads. Raises ConfigError, and
+    RequestError for more tokens than there are positions.
     """
     context = spec.context if context is None else context
     for name, value in (("batch", batch), ("context", context), ("beams", beams)):
         _check_count(name, value)
+    spec.check_length(context)
     if tp != 1:
         check_tp(spec, tp)
     storage = kv_storage(dtype)
