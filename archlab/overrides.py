@@ -16,7 +16,7 @@ from archlab.budget import Budget
 from archlab.decoder.resolve import ModelOptions
 from archlab.errors import EMPTY, ConfigError, RequestError, UnknownFlag, nearest, shortened, unknown_key
 from archlab.options import Option, options_of
-from archlab.quotes import quoted
+from archlab.quotes import is_unicode, quoted
 from archlab.registry import AXES, Choice, axes, choices, is_axis, part_choices
 from archlab.request import GROUPS, RunOptions
 
@@ -145,6 +145,8 @@ def one_search_path(overrides: Sequence[str]) -> list[str]:
 
 
 def _normalise(override: str) -> str:
+    if not is_unicode(override) and not override.startswith("hydra."):  # a folder may have any name
+        raise RequestError(f"{_shown(override)} is no text in UTF-8; in a locale such as C only ASCII is read")
     override = _with_quotes(override)
     placed = _PLACED.fullmatch(override)
     if placed and placed["axis"] not in AXES and is_axis(placed["axis"]):

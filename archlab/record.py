@@ -142,7 +142,7 @@ def write_atomically(path: Path, text: str | bytes, flush: bool = True) -> Path:
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk says no more than that
+        if isinstance(error, OSError):  # of a full disk it has no name, else that of the temporary
             error.filename = str(path)
         raise
     return path

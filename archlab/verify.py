@@ -42,13 +42,13 @@ def verify(spec: DecoderSpec, dtype: str = "bf16") -> Verified:
     counts, built = parameters(spec), parameters_by_part(decoder)
     parts = [check(f"{part} parameters", count, built[part]) for part, count in counts.by_part.items()]
     total = sum(parameter.numel() for parameter in decoder.parameters())
-    cache = KVCache(spec, batch=1, length=spec.context, dtype=dtype, device="meta")
-    cost = kv_cache(spec, 1, spec.context, dtype)
+    cache = KVCache(spec, batch=1, length=spec.reach, dtype=dtype, device="meta")
+    cost = kv_cache(spec, 1, spec.reach, dtype)
     checks = [
         check("parameters: closed form = built module", counts.total, total),
         *(part for part in parts if not part["ok"]),
         check(
-            f"KV cache bytes at {spec.context:,} tokens: closed form = allocated tensors", cost.allocated, cache.nbytes
+            f"KV cache bytes at {spec.reach:,} tokens: closed form = allocated tensors", cost.allocated, cache.nbytes
         ),
     ]
     counted, notes = _flops_of_others(spec)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.decoder.spec import DecoderSpec, LayerSpec, check_spec
 from archlab.errors import ConfigError
 from archlab.frozen import Frozen
 
@@ -50,12 +50,13 @@ def flops(
 ) -> Flops:
     """Forward FLOPs of a prompt and `new` decoded tokens, for `batch` sequences.
 
-    prompt: by default the model's context, less what is decoded where its positions end. Raises ConfigError, and
+    prompt: by default `spec.reach`, less what is decoded where its positions end. Raises ConfigError, and
     RequestError for a run that goes past their end.
     """
+    check_spec(spec)
     if prompt is None:
         _check_least("new", new, 0)
-        prompt = min(spec.context, max(1, (spec.max_length or spec.context + new) - new))
+        prompt = max(1, spec.reach - (0 if spec.max_length is None else new))
     made = flops_of_run(spec, batch, prompt, new, convention)
     spec.check_length(prompt + new)
     return made

@@ -41,7 +41,7 @@ def document(asked: Request, device: Hardware | None, serving: Serving, context:
     context: tokens of each sequence; the model's without. The batch is the workload's.
     """
     spec = asked.spec
-    context = spec.context if context is None else context
+    context = spec.reach if context is None else context
     spec.check_length(context)
     if device is None:
         return _survey(asked, serving, context)

@@ -1,6 +1,10 @@
 """Past the end of learned positions there is no cache and no pass: refused alike from Python and the command line."""
 
+from typing import Any
+
 import pytest
+import torch
+from torch import Tensor, nn
 
 import archlab
 from archlab.cli.app import answer
@@ -49,3 +53,22 @@ def test_so_does_a_table_of_contexts(capsys):
 def test_a_model_that_ends_before_the_usual_prompt_is_costed_all_the_same(capsys):
     assert answer(["compare", "gpt2", "model.context=64", "--format", "csv"]) == 0
     assert capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("own_choices")
+def test_positions_that_end_before_the_context_are_costed_as_far_as_they_go():
+    class Short(archlab.NoPosition):
+        def __init__(self, d_model: int) -> None:
+            super().__init__()
+            self.max_length = 8
+            self.weight = nn.Parameter(torch.zeros(8, d_model))
+
+        def embed(self, x: Tensor, span: Any) -> Tensor:
+            return x + self.weight[: x.shape[1]]
+
+    archlab.component("position", "short", summary="for a test")(Short)
+    spec = archlab.load("gqa", "model/position=short")
+    assert archlab.kv_cache(spec).context == 8
+    assert archlab.flops(spec, new=3).prompt == 5
+    assert answer(["compare", "gqa", "model/position=short"]) == 0
+    assert answer(["verify", "gqa", "model/position=short", "model.d_model=64", "model.n_layers=1"]) == 0
