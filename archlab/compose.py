@@ -14,7 +14,7 @@ from archlab import presets
 from archlab.decoder.describe import in_short
 from archlab.decoder.pattern import pattern_text, read_pattern
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import RequestError
+from archlab.errors import RequestError, shortened
 from archlab.frozen import replace
 from archlab.hydra_errors import hydra_errors
 from archlab.overrides import normalise, one_search_path, typed_keys
@@ -208,7 +208,7 @@ def _preset_text(path: Path) -> str:
         path = next((path / name for name in RUN_FILES if (path / name).is_file()), path)
     try:
         text = path.read_text(encoding="utf-8")
-        body = json.loads(text) if path.suffix == ".json" else read_yaml(text)
+        body = _read_json(path) if path.suffix == ".json" else read_yaml(text)
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -228,10 +228,29 @@ def _preset_text(path: Path) -> str:
     return text
 
 
+def _read_json(path: Path) -> Any:
+    from archlab.interop.reader import read_json  # as a config.json is: no name twice, no number that is none
+
+    return read_json(path, 64 << 20)  # a record of many layers is longer than a config
+
+
+SUCH_AS = "[gqa, override norm: layernorm, _self_]"
+"""What the defaults of a model's file may be."""
+
+
+def _is_choice(entry: Any) -> bool:
+    """Whether an entry of the defaults names one choice, or none."""
+    return isinstance(entry, dict) and len(entry) == 1 and isinstance(next(iter(entry.values())), str | None)
+
+
 def _check_choices(path: Path, body: Mapping[str, Any]) -> None:
     """Raise RequestError where a block and the defaults of one file choose differently: one of them would be lost."""
     if not isinstance(body["defaults"] or [], list):
-        raise RequestError(f"{path}: its defaults are no list, such as [gqa, override norm: layernorm, _self_]")
+        raise RequestError(f"{path}: its defaults are no list, such as {SUCH_AS}")
+    for entry in body["defaults"] or []:
+        if not isinstance(entry, str) and not _is_choice(entry):
+            problem = f"{shortened(str(entry))} is neither a preset nor one choice of an axis"
+            raise RequestError(f"{path}: defaults: {problem}; such as {SUCH_AS}")
     entries = [entry for entry in body["defaults"] or [] if isinstance(entry, dict)]
     made = {str(key).removeprefix("override "): value for entry in entries for key, value in entry.items()}
     for axis in AXES:

@@ -38,6 +38,8 @@ class UnknownFlag(RequestError):
         super().__init__(flag)
 
     def __str__(self) -> str:
+        if self.flag in self.known:  # of another command, or of Hydra
+            return f"no option {self.flag} here; archlab build has it"
         near = nearest(self.flag, self.known)
         return f"no option {self.flag}" + (f"; did you mean {near}?" if near else "")
 

@@ -5,6 +5,7 @@ It is written by libyaml where that is there, in a tenth of the time.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import math
 from collections.abc import Mapping
@@ -21,7 +22,8 @@ MOST_NODES = 100_000
 def read_yaml(text: str) -> Any:
     """The data of a file.
 
-    Raises ValueError for what is no YAML, for too many values, for keys that are no text and for one given twice.
+    Raises ValueError for what is no YAML, for too many values, for keys that are no text and for one given twice, for
+    values that no setting has.
     """
     import yaml  # type: ignore[import-untyped]
 
@@ -53,6 +55,8 @@ def _loader() -> Any:
 def _nodes(node: Any, known: dict[int, float]) -> float:
     """How many values a node holds, those of aliases each time; without end, where one holds itself."""
     if not isinstance(node, dict | list):
+        if not isinstance(node, str | int | float | datetime.date | None):  # Hydra takes a date for the text that it is
+            raise ValueError(f"{node!r} is no text, number, list or group of settings")
         return 1
     if id(node) not in known:
         known[id(node)] = math.inf

@@ -148,7 +148,7 @@ def _check(axis: str, name: str, module: Any, spec: type[Spec] | None) -> None:
 
 def check_name(name: str, what: str) -> None:
     """Raise ConfigError for what cannot be typed as the name of a choice or of a place."""
-    if not NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ConfigError("", f"{name!r} is no name of a {what}: small letters, digits and _, a letter first")
     if name in VALUES:
         raise ConfigError("", f"{name!r} is no name of a {what}: in a config it is a value; choose another name")
