@@ -157,6 +157,8 @@ def _closed(error: OSError, arguments: list[str]) -> int:
         stdout.drop()
         print(f"archlab: standard output cannot be written: {error.strerror}", file=sys.stderr)
         return 1
+    if error.filename is None and error.errno == errno.ENOENT:  # of the system's calls that take no path
+        return _refuse(RequestError("the folder that this was started in is no longer there"), arguments)
     if error.filename is not None and error.errno in CLOSED:
         problem = f"{shortened(str(error.filename))}: cannot be read or written: {error.strerror}"
         return _refuse(RequestError(problem), arguments)

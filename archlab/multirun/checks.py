@@ -23,6 +23,14 @@ MOST_POINTS = 1_000_000
 """Of one sweep: each leaves a folder with a record."""
 
 
+def whole_setting(name: str, number: Any, least: int = 1, most: int = 2**32 - 1) -> int:
+    """A whole number that a sweeper was given. Raises ConfigError."""
+    if type(number) is not int or not least <= number <= most:
+        problem = f"{number!r} is no whole number from {least} to {most:,}"
+        raise ConfigError(f"hydra.sweeper.{name}", problem, value=number)
+    return number
+
+
 def key_of(override: str) -> str:
     """What an override is of, without the mark of how it is set."""
     return override.partition("=")[0].lstrip("+")

@@ -19,7 +19,7 @@ from archlab import plan as plans
 from archlab.constraints import excesses
 from archlab.errors import ConfigError, RequestError, extra_needed
 from archlab.merit import DIRECTIONS, NO_MERIT, direction, wishes
-from archlab.multirun.checks import MOST_POINTS, check_alike, check_count, written_value
+from archlab.multirun.checks import MOST_POINTS, check_alike, check_count, whole_setting, written_value
 from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
 from archlab.multirun.launcher import InProcessLauncher
 from archlab.multirun.sweeper import GridSweeper, copy_record
@@ -56,9 +56,9 @@ class SearchSweeper(GridSweeper):
         resume: bool = False,
     ) -> None:
         super().__init__(None, params, resume)
-        self.n_trials = _whole("n_trials", n_trials, most=MOST_POINTS)
-        self.n_jobs = _whole("n_jobs", n_jobs)
-        self.seed = None if seed is None else _whole("seed", seed, least=0)
+        self.n_trials = whole_setting("n_trials", n_trials, most=MOST_POINTS)
+        self.n_jobs = whole_setting("n_jobs", n_jobs)
+        self.seed = None if seed is None else whole_setting("seed", seed, least=0)
         if sampler not in SAMPLERS:
             raise ConfigError("hydra.sweeper.sampler", f"no sampler {sampler!r}", value=sampler, valid=SAMPLERS)
         self.sampler = sampler
@@ -209,7 +209,7 @@ def distribution(override: Override) -> BaseDistribution:
     """
     try:
         return _distribution(override)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         text, key = written_value(override), override.get_key_element().lstrip("+")
         raise ConfigError(key, f"{text} cannot be drawn from: {error}", value=text) from None
 
@@ -266,13 +266,6 @@ def _usual(name: str, unit: str) -> int:
     if not better or name.startswith(NO_MERIT):
         raise ConfigError("direction", f"of {name} neither less nor more is better; say which", valid=DIRECTIONS)
     return better
-
-
-def _whole(name: str, number: Any, least: int = 1, most: int = 2**32 - 1) -> int:
-    if type(number) is not int or not least <= number <= most:
-        problem = f"{number!r} is no whole number from {least} to {most:,}"
-        raise ConfigError(f"hydra.sweeper.{name}", problem, value=number)
-    return number
 
 
 def _optuna() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from archlab import plan as plans
 from archlab.errors import ArchlabError, ConfigError, RequestError
 from archlab.multirun.basic import BasicSweeper
-from archlab.multirun.checks import check_alike, check_count, count, key_of, written_value
+from archlab.multirun.checks import check_alike, check_count, count, key_of, whole_setting, written_value
 from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
 from archlab.multirun.launcher import InProcessLauncher
 from archlab.multirun.points import Composer
@@ -42,6 +42,10 @@ class GridSweeper(BasicSweeper):
     launcher: Launcher
 
     def __init__(self, max_batch_size: int | None, params: dict[str, str] | None = None, resume: bool = False) -> None:
+        if max_batch_size not in (None, -1):  # Hydra's ways to say no end
+            whole_setting("max_batch_size", max_batch_size)
+        if not isinstance(params, Mapping | None):
+            raise ConfigError("hydra.sweeper.params", f"{params!r} is not a group of overrides", value=params)
         super().__init__(max_batch_size, params)
         self.resume = resume
 

@@ -104,3 +104,14 @@ def test_a_name_longer_than_any_file_may_have(words, tmp_path, monkeypatch, caps
     assert said.startswith("archlab: ")
     assert said.count("\n") == 1
     assert len(said) < 400
+
+
+@pytest.mark.parametrize("words", [["build", "bench=none"], ["build", "-m", "bench=none", "model.n_layers=1,2"]])
+def test_the_folder_that_it_was_started_in_is_gone(words, tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert answer(words) == 2
+    assert capsys.readouterr().err == "archlab: the folder that this was started in is no longer there\n"
+    assert list(tmp_path.iterdir()) == []

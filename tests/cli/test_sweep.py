@@ -170,3 +170,19 @@ def test_the_points_of_a_sweep_are_counted_before_they_are_made(axes, said, shel
     assert answer.code == 2
     assert said in answer.err
     assert shell.left() == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("max_batch_size=0", "max_batch_size: 0 is no whole number from 1 to "),
+        ("max_batch_size=x", "max_batch_size: 'x' is no whole number from 1 to "),
+        ("params=3", "params: 3 is not a group of overrides"),
+        ("params=[1]", "params: [1] is not a group of overrides"),
+    ],
+)
+def test_a_setting_of_the_sweeper_that_is_wrong(setting, said, shell):
+    answer = shell("build", "-m", "model.n_layers=1,2", f"hydra.sweeper.{setting}", *PAPER)
+    assert answer.code == 2
+    assert answer.err.startswith(f"archlab: hydra.sweeper.{said}")
+    assert shell.left() == []
