@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from archlab import presets
-from archlab.cost.flops import flops
+from archlab.cost.flops import flops_of_run
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import DEFINITIONS, parameters
 from archlab.decoder.resolve import Resolved, resolve
@@ -38,7 +38,7 @@ class Measure(Frozen):
 
 
 def _flops_per_token(spec: DecoderSpec, workload: Workload) -> Fraction:
-    return Fraction(flops(spec, 1, workload.prompt, 0, "full").prefill, workload.prompt)
+    return Fraction(flops_of_run(spec, 1, workload.prompt, 0, "full").prefill, workload.prompt)
 
 
 MEASURES = {

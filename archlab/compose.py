@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +14,13 @@ from archlab import presets
 from archlab.decoder.describe import in_short
 from archlab.decoder.pattern import pattern_text, read_pattern
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import ArchlabError, ConfigError, RequestError, extra_needed, nearest
+from archlab.errors import RequestError, shortened
 from archlab.frozen import replace
+from archlab.hydra_errors import hydra_errors
 from archlab.overrides import normalise, one_search_path, typed_keys
 from archlab.plugins import load_installed, require
-from archlab.registry import AXES, axes, choice, choices, is_axis, origins
-from archlab.request import GROUPS, Request, read_request
+from archlab.registry import AXES, choice, origins
+from archlab.request import Request, read_request
 from archlab.yaml_text import read_yaml
 
 if TYPE_CHECKING:
@@ -157,8 +157,23 @@ def model_source(source: str | Path, **groups: Mapping[str, Any]) -> Iterator[li
         texts = {"model": _preset_text(Path(source)), **{name: _dump(block) for name, block in groups.items()}}
         for name, text in texts.items():
             (Path(folder) / name).mkdir()
-            (Path(folder) / name / "from_path.yaml").write_text(text, encoding="utf-8")
-        yield [f"hydra.searchpath=[file://{folder}]", *(f"{name}=from_path" for name in texts)]
+            (Path(folder) / name / f"{STAND_IN}.yaml").write_text(text, encoding="utf-8")
+        with _in_words_of(source, folder):
+            yield [f"hydra.searchpath=[file://{folder}]", *(f"{name}={STAND_IN}" for name in texts)]
+
+
+STAND_IN = "from_path"
+"""What Hydra knows the file of a path by."""
+
+
+@contextlib.contextmanager
+def _in_words_of(source: str | Path, folder: str) -> Iterator[None]:
+    """Let an error name the path that was given, where Hydra names the file that stands for it in `folder`."""
+    try:
+        yield
+    except RequestError as error:
+        stands = re.compile(rf"({re.escape(folder)}/)?model/{STAND_IN}(\.yaml)?")
+        raise error.reworded(lambda text: stands.sub(lambda _: str(source), text)) from error
 
 
 def imported_from(path: Path) -> Imported | None:
@@ -193,11 +208,11 @@ def _preset_text(path: Path) -> str:
         path = next((path / name for name in RUN_FILES if (path / name).is_file()), path)
     try:
         text = path.read_text(encoding="utf-8")
-        body = json.loads(text) if path.suffix == ".json" else read_yaml(text)
+        body = _read_json(path) if path.suffix == ".json" else read_yaml(text)
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path}: cannot be read: {_one_line(error)}") from None
+        raise RequestError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(body, dict):
         raise RequestError(f"{path}: is no model of archlab: a mapping of settings is expected")
     if "figures" in body:
@@ -213,8 +228,29 @@ def _preset_text(path: Path) -> str:
     return text
 
 
+def _read_json(path: Path) -> Any:
+    from archlab.interop.reader import read_json  # as a config.json is: no name twice, no number that is none
+
+    return read_json(path, 64 << 20)  # a record of many layers is longer than a config
+
+
+SUCH_AS = "[gqa, override norm: layernorm, _self_]"
+"""What the defaults of a model's file may be."""
+
+
+def _is_choice(entry: Any) -> bool:
+    """Whether an entry of the defaults names one choice, or none."""
+    return isinstance(entry, dict) and len(entry) == 1 and isinstance(next(iter(entry.values())), str | None)
+
+
 def _check_choices(path: Path, body: Mapping[str, Any]) -> None:
     """Raise RequestError where a block and the defaults of one file choose differently: one of them would be lost."""
+    if not isinstance(body["defaults"] or [], list):
+        raise RequestError(f"{path}: its defaults are no list, such as {SUCH_AS}")
+    for entry in body["defaults"] or []:
+        if not isinstance(entry, str) and not _is_choice(entry):
+            problem = f"{shortened(str(entry))} is neither a preset nor one choice of an axis"
+            raise RequestError(f"{path}: defaults: {problem}; such as {SUCH_AS}")
     entries = [entry for entry in body["defaults"] or [] if isinstance(entry, dict)]
     made = {str(key).removeprefix("override "): value for entry in entries for key, value in entry.items()}
     for axis in AXES:
@@ -260,7 +296,6 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 def store_choices() -> None:
     """Let Hydra know the choices of others, for which no YAML stands; one of the user's own comes first."""
-    import warnings
 
     from hydra.core.config_store import ConfigStore
 
@@ -270,99 +305,6 @@ def store_choices() -> None:
         axis, slash, chosen = name.partition("/")
         if slash:
             ConfigStore.instance().store(name=chosen, node={"choice": chosen}, group=f"model/{axis}")
-
-
-@contextlib.contextmanager
-def hydra_errors() -> Iterator[None]:
-    """Turn what Hydra, OmegaConf and YAML raise into one clear message, and what Hydra only warns of too."""
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", _NO_FOLDER, UserWarning)
-            yield
-    except ArchlabError:
-        raise
-    except Exception as error:
-        known = translate(error)
-        if known is None:
-            raise
-        raise known from error
-
-
-_NO_FOLDER = r"provider=.*, path=(.*) is not available"
-
-
-def translate(error: Exception) -> RequestError | None:
-    """The request error behind an exception of Hydra, OmegaConf or YAML; None for any other."""
-    module = type(error).__module__.split(".")[0]
-    folder = re.match(_NO_FOLDER, str(error)) if isinstance(error, UserWarning) else None
-    if folder is not None:
-        return ConfigError("hydra.searchpath", f"there is no folder {folder[1]}", value=folder[1])
-    missing = getattr(error, "missing_cfg_file", None)
-    if missing is not None:
-        return _missing_choice(str(missing), getattr(error, "options", None) or [])
-    cause = error.__cause__ if module == "hydra" else None
-    if isinstance(cause, RequestError):  # of a plugin of ours, which Hydra makes
-        return cause
-    if module == "hydra" and cause is not None and type(cause).__module__.split(".")[0] in ("omegaconf", "yaml"):
-        return translate_text(error, cause)
-    if module in _HYDRAS or (isinstance(error, _SLIPS) and _raised_in(error) in _HYDRAS):
-        return translate_text(error, None)
-    return None
-
-
-_HYDRAS = ("hydra", "omegaconf", "yaml", "antlr4")
-_SLIPS = (ValueError, TypeError, AttributeError, LookupError, AssertionError, RecursionError)
-"""What Hydra lets through for an input that it did not expect."""
-
-
-def _raised_in(error: BaseException) -> str:
-    """The package that raised an error; what it had the standard library do for it counts as its own."""
-    from traceback import walk_tb
-
-    frames = [frame.f_globals.get("__name__", "").split(".")[0] for frame, _ in walk_tb(error.__traceback__)]
-    return next((name for name in reversed(frames) if name not in sys.stdlib_module_names), "")
-
-
-EXTRAS = {
-    "hydra/launcher/joblib": "joblib", "hydra/launcher/submitit_local": "slurm",
-    "hydra/launcher/submitit_slurm": "slurm", "hydra/launcher/ray": "ray",
-}  # fmt: skip
-"""What Hydra knows only once an extra of archlab is installed."""
-
-
-def _missing_choice(missing: str, options: Sequence[str]) -> RequestError:
-    group, _, name = missing.rpartition("/")
-    if missing in EXTRAS:
-        return extra_needed(missing.replace("launcher/", "launcher="), EXTRAS[missing])
-    if not options:  # Hydra lists none where a preset's own defaults name it
-        axis = group.removeprefix("model/")
-        options = presets.names() if group == "model" else list(choices(axis)) if is_axis(axis) else []
-    near = nearest(name, options)
-    if not group:
-        return ConfigError("--config-name", f"no config {name!r}", value=name)
-    return ConfigError(
-        group,
-        f"no {'preset' if group == 'model' else 'choice'} {name!r}",
-        value=name,
-        valid=sorted(options),
-        nearest=f"{group}={near}" if near else None,
-    )
-
-
-def translate_text(error: Exception, cause: BaseException | None) -> RequestError:
-    """Hydra's message in one line, with the nearest setting where it names one that is not there."""
-    key = re.search(r"Could not override '([^']+)'", str(error))
-    if key:
-        groups = ("model", *(f"model/{axis}" for axis in axes()), *GROUPS, "hardware", "cluster", "experiment")
-        known = [*groups, "device", "seed", "verify"]
-        return ConfigError(key[1], "no such setting or group", valid=known, nearest=nearest(key[1], known))
-    text = _one_line(error) or type(error).__name__
-    return RequestError(text if cause is None else f"{text} ({_one_line(cause)})")
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).replace("++", "").split())
-    return re.sub(r"\s*(full_key|object_type|reference_type)[:=]\S*", "", text)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+EMPTY = "an empty text was given; give a value, or leave it out"
+"""What is wrong with an option or a setting of no letter."""
 
 
 class ArchlabError(Exception):
@@ -22,6 +25,10 @@ class RequestError(ArchlabError):
 
     exit_code = 2
 
+    def reworded(self, say: Callable[[str], str]) -> RequestError:
+        """The same error with its words as `say` puts them."""
+        return RequestError(say(str(self)))
+
 
 class UnknownFlag(RequestError):
     """A flag that neither the command nor Hydra has."""
@@ -31,6 +38,8 @@ class UnknownFlag(RequestError):
         super().__init__(flag)
 
     def __str__(self) -> str:
+        if self.flag in self.known:  # of another command, or of Hydra
+            return f"no option {self.flag} here; archlab build has it"
         near = nearest(self.flag, self.known)
         return f"no option {self.flag}" + (f"; did you mean {near}?" if near else "")
 
@@ -69,9 +78,15 @@ class ConfigError(RequestError):
             return self
         key = f"{prefix}.{self.key}" if self.key else prefix
         nearest = f"{prefix}.{self.nearest}" if self.nearest is not None and self.nearest_is_key else self.nearest
-        error = type(self)(key, self.problem, value=self.value, valid=self.valid, nearest=nearest)
+        return self._copy(key, self.problem, nearest)
+
+    def _copy(self, key: str, problem: str, nearest: str | None) -> ConfigError:
+        error = type(self)(key, problem, value=self.value, valid=self.valid, nearest=nearest)
         error.nearest_is_key = self.nearest_is_key
         return error
+
+    def reworded(self, say: Callable[[str], str]) -> ConfigError:
+        return self._copy(self.key, say(self.problem), self.nearest)
 
     nearest_is_key = False
 
@@ -93,6 +108,11 @@ def in_short(error: BaseException, most: int = 200) -> str:
     """What an error that is not archlab's own says, with its type, in one line."""
     said = str(error).partition("\nException raised from")[0]  # where in torch's own code
     text = " ".join(f"{type(error).__name__}: {said}".split()).removesuffix(":")
+    return shortened(text, most)
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """A text that a message holds, with its end left out where it is longer than `most`."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 

@@ -23,7 +23,7 @@ class Landing(Frozen):
     folder: Path
     multirun: bool
     made: tuple[Path, ...]
-    before: dict[Path, int]
+    before: dict[Path, int | None]
     goes_on: bool = False
 
     @classmethod
@@ -31,16 +31,16 @@ class Landing(Frozen):
         folder = folder.absolute()
         made = tuple(path for path in (folder, *folder.parents) if not path.exists())
         there = records.files(folder) if folder.is_dir() else []
-        return cls(folder, multirun, made, {file: file.stat().st_mtime_ns for file in there}, goes_on)
+        return cls(folder, multirun, made, {file: _changed(file) for file in there}, goes_on)
 
     def files(self) -> list[Path]:
         """The records that this run wrote; of a sweep that went on, those from before too."""
         if not self.folder.is_dir() or self._is_anothers:
             return []
         if self.goes_on:
-            return [file for file in plan.files(self.folder) if file.is_file()]
+            return [file for file in plan.files(self.folder) if _changed(file)]
         files = records.files(self.folder) if self.multirun else [self.folder / records.FILE]
-        return [file for file in files if file.is_file() and self._is_new(file)]
+        return [file for file in files if _changed(file) and self._is_new(file)]
 
     @property
     def _is_anothers(self) -> bool:
@@ -56,10 +56,10 @@ class Landing(Frozen):
         """How many points of the sweep have left no record."""
         if not self.has_plan:
             return 0
-        return sum(not file.is_file() for file in plan.files(self.folder))
+        return sum(not _changed(file) for file in plan.files(self.folder))
 
     def _is_new(self, file: Path) -> bool:
-        return self.before.get(file) != file.stat().st_mtime_ns
+        return self.before.get(file) != _changed(file)
 
     def tidy(self) -> None:
         """Take back the empty folders that this run made. Nothing that holds a file of a user or a run is touched."""
@@ -72,3 +72,11 @@ class Landing(Frozen):
         for path in (*inner, *self.made):
             with contextlib.suppress(OSError):  # it holds something
                 path.rmdir()
+
+
+def _changed(file: Path) -> int | None:
+    """When a record was changed last, None where there is none, or none that may be read."""
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return None

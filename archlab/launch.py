@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archlab import plan, plugins
-from archlab.compose import hydra_errors, store_choices
+from archlab.compose import store_choices
 from archlab.errors import ArchlabError, RequestError
+from archlab.hydra_errors import hydra_errors
 from archlab.interrupt import noticed
 from archlab.landing import Landing
 from archlab.overrides import normalise, of_task, one_search_path, shown_by_hydra, split
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("archlab")
 _landings: list[Landing] = []
-_refused: list[RequestError] = []
+_ended: list[Exception] = []
+"""What ended a single run: raised in a job, Hydra would print a line of its own about it first."""
 
 
 class FolderCallback:
@@ -45,9 +47,12 @@ class FolderCallback:
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         folder, goes_on = Path(config.hydra.sweep.dir).absolute(), bool(config.hydra.sweeper.get("resume"))
-        if not goes_on and (folder / plan.FILE).exists():  # whichever sweeper it is that would write over it
-            raise _Stopped(plan.taken(folder))
-        _landings.append(Landing.at(folder, multirun=True, goes_on=goes_on))
+        try:
+            if not goes_on and (folder / plan.FILE).exists():  # whichever sweeper it is that would write over it
+                raise _Stopped(plan.taken(folder))
+            _landings.append(Landing.at(folder, multirun=True, goes_on=goes_on))
+        except OSError as error:
+            raise _Stopped(RequestError(f"{folder}: cannot be read: {error.strerror}")) from error
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("on_"):
@@ -98,7 +103,9 @@ def launch_from(source: str | None, arguments: Sequence[str], debug: bool = Fals
 def go_on(folder: str, quiet: bool = False) -> Outcome:
     """Go on with the sweep in a folder, from where it was started. Raises RequestError."""
     path = Path(folder).absolute()
-    asked = plan.read(path).asked
+    planned = plan.read(path)
+    plan.check_open(path, planned)
+    asked = planned.asked
     plugins.load_again(asked.plugins)
     with contextlib.suppress(OSError):
         os.chdir(asked.cwd)  # its arguments may name files from there
@@ -116,14 +123,14 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = Fa
     flags, overrides = split(arguments)
     argv = [*flags, *one_search_path([*extra, *normalise(overrides)])]
     _landings.clear()
-    _refused.clear()
+    _ended.clear()
     problem: BaseException | None = None
     with noticed() as interrupts:
         try:
             with _writable(), hydra_errors(), _own_stdout(arguments):
                 _call_hydra(argv, debug, quiet)
-            if _refused:
-                raise _refused[0]
+                if _ended:
+                    raise _ended[0]
         except _Stopped as stopped:
             problem = stopped.error
         except (KeyboardInterrupt, Exception) as error:
@@ -235,9 +242,11 @@ def run_job(config: DictConfig, named: Sequence[Mapping[str, Any]] = ()) -> floa
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
+    from omegaconf import OmegaConf
 
     hydra = HydraConfig.get()
-    overrides = of_task(hydra.overrides.task)
+    typed: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)  # as they are written
+    overrides = of_task(typed)
     folder, home = Path(hydra.runtime.output_dir), Path(hydra.runtime.cwd)
     with contextlib.chdir(home) if home.is_dir() else contextlib.nullcontext():
         if hydra.mode != RunMode.RUN:
@@ -254,8 +263,8 @@ def _run_alone(config: DictConfig, overrides: Sequence[str], folder: Path) -> fl
         plain: Any = OmegaConf.to_container(config, resolve=True)
         with of_phases() as on_progress:
             return objective(kept_point(plain, overrides, folder, on_progress=on_progress))
-    except RequestError as error:
-        _refused.append(error)
+    except Exception as error:
+        _ended.append(error)
         return math.nan
 
 

@@ -8,7 +8,7 @@ import torch
 
 from archlab.decoder import build as random
 from archlab.decoder.module import Decoder
-from archlab.decoder.spec import DecoderSpec
+from archlab.decoder.spec import DecoderSpec, check_spec
 from archlab.interop.weights import load_weights
 
 
@@ -25,6 +25,7 @@ def build(
     safetensors file, a sharded index or a folder (see `archlab.interop.weights`), on `meta` only checked; None draws
     random ones. seed: of the draw; torch's global random state is left as it was. Raises RequestError.
     """
+    check_spec(spec)
     decoder = random.build(spec, device, dtype, seed if weights is None else None)
     if weights is not None:
         load_weights(decoder, weights)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
-from archlab.components.own import BASES, NAME
+from archlab.components.own import BASES, check_name
 from archlab.errors import ConfigError, RequestError, nearest
 from archlab.record import write_atomically
 from archlab.registry import choices, is_axis
@@ -53,7 +55,17 @@ def _check(axis: str, name: str) -> None:
     if axis not in known:
         problem = "has no modules: it is rates" if axis == "dropout" else "has no start"
         raise ConfigError("", f"{axis} {problem}", valid=known, nearest=nearest(axis, known))
-    if not NAME.fullmatch(name):
-        raise ConfigError("", f"{name!r} is no name: small letters, digits and _, a letter first")
+    check_name(name, "place" if axis == PLACE else "choice")
     if is_axis(name) if axis == PLACE else name in choices(axis):
         raise ConfigError("", f"there is {name} already; choose another name", value=name)
+    if _is_importable(name):
+        problem = f"{name}.py would hide the module {name} from all that runs in its folder, its own test too"
+        raise ConfigError("", f"{problem}; choose another name", value=name)
+
+
+def _is_importable(name: str) -> bool:
+    """Whether a module of Python's, of an installed package or of pytest's is called so; one in this folder is not."""
+    elsewhere = [folder for folder in sys.path if Path(folder).resolve() != Path.cwd()]
+    found = PathFinder.find_spec(name, elsewhere)
+    known = name in sys.modules or name in sys.stdlib_module_names or name == "conftest"
+    return known or (found is not None and found.origin is not None)  # a folder without code has none

@@ -14,9 +14,9 @@ from typing import Any
 from archlab import hardware, presets
 from archlab.budget import Budget
 from archlab.decoder.resolve import ModelOptions
-from archlab.errors import ConfigError, RequestError, UnknownFlag, nearest, unknown_key
+from archlab.errors import EMPTY, ConfigError, RequestError, UnknownFlag, nearest, shortened, unknown_key
 from archlab.options import Option, options_of
-from archlab.quotes import quoted
+from archlab.quotes import is_unicode, quoted
 from archlab.registry import AXES, Choice, axes, choices, is_axis, part_choices
 from archlab.request import GROUPS, RunOptions
 
@@ -145,6 +145,8 @@ def one_search_path(overrides: Sequence[str]) -> list[str]:
 
 
 def _normalise(override: str) -> str:
+    if not is_unicode(override) and not override.startswith("hydra."):  # a folder may have any name
+        raise RequestError(f"{_shown(override)} is no text in UTF-8; in a locale such as C only ASCII is read")
     override = _with_quotes(override)
     placed = _PLACED.fullmatch(override)
     if placed and placed["axis"] not in AXES and is_axis(placed["axis"]):
@@ -155,6 +157,9 @@ def _normalise(override: str) -> str:
     read, parsed = _parse(override)
     if not parsed.key_or_group:
         raise RequestError(f"{_shown(override)} names no setting")
+    value = parsed.value()
+    if isinstance(value, str) and not value.strip():  # some take it for nothing, some for the folder one is in
+        raise ConfigError(parsed.key_or_group, EMPTY, value=value)
     _check_group(parsed, "=" in override)
     return checked if read == override else read
 
@@ -192,15 +197,11 @@ def _why(error: Exception) -> str:
     """What Hydra's parser says, in one line without its pointer to the manual."""
     text = " ".join(re.sub(r"See https?://\S+( for details)?", "", str(error)).split())
     text = re.sub(r"^Error parsing override '.*?' (?=\S)", "", text)
-    return _clip(text) if text else type(error).__name__
+    return shortened(text) if text else type(error).__name__
 
 
 def _shown(override: str) -> str:
-    return _clip(override if override.isprintable() and override.strip() else repr(override))
-
-
-def _clip(text: str, width: int = 200) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
+    return shortened(override if override.isprintable() and override.strip() else repr(override))
 
 
 def _is_group(key: str) -> bool:
@@ -225,7 +226,7 @@ def _check_group(parsed: Any, has_value: bool) -> None:
         words = value
     for word in words:
         if not isinstance(word, str | QuotedString | Glob) and (key, word) != ("experiment", None):
-            text = _clip(parsed.input_line.partition("=")[2])
+            text = shortened(parsed.input_line.partition("=")[2])
             quotes = f"; as a name it goes in quotes, '{key}=\"{word}\"'" if isinstance(word, int | float) else ""
             problem = f"{text} is no name of a choice{quotes}"
             raise ConfigError(key, problem, value=text, valid=_group_choices(key))

@@ -17,6 +17,7 @@ from archlab import record as records
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, values_of
 from archlab.record import Record, clear_unfinished, write_atomically
+from archlab.units import counted
 
 FILE = "plan.json"
 SCHEMA = 1
@@ -148,6 +149,15 @@ def read(folder: Path) -> Plan:
 def files(folder: Path) -> list[Path]:
     """Where the records of the sweep in a folder are, or will be, in the order of its points."""
     return [folder / point.folder / records.FILE for point in read(folder).points]
+
+
+def check_open(folder: Path, planned: Plan) -> None:
+    """Raise RequestError where a folder of a point is there, and what it holds cannot be read or written over."""
+    there = (folder / point.folder for point in planned.points)
+    closed = [str(_short(at)) for at in there if os.path.lexists(at) and not os.access(at, os.R_OK | os.W_OK | os.X_OK)]
+    if closed:
+        named = ", ".join(closed[:3]) + (", ..." if len(closed) > 3 else "")
+        raise RequestError(f"{counted(len(closed), 'folder')} of points may not be read and written here: {named}")
 
 
 def is_done(file: Path) -> bool:

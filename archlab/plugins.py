@@ -112,6 +112,8 @@ def _of_path(path: Path) -> Plugin:
     if not file.is_file():
         problem = "has no __init__.py" if path.is_dir() else "there is no such file"
         raise RequestError(f"plugin {path}: {problem}")
+    if file.suffix != ".py":
+        raise RequestError(f"plugin {path}: is no Python file: its name does not end in .py")
     return Plugin(str(path), str(file.resolve()), _checksum(file))
 
 

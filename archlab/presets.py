@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,7 @@ def names() -> list[str]:
 
 def exists(name: str) -> bool:
     """Whether a preset is called so."""
-    return name.isprintable() and "/" not in name and (conf_dir() / "model" / f"{name}.yaml").is_file()
+    return name.isprintable() and "/" not in name and os.path.isfile(conf_dir() / "model" / f"{name}.yaml")
 
 
 def check_name(name: str) -> None:

@@ -7,6 +7,11 @@ import re
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a word of the command line was read as text; bytes that are none stand in it as lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def quoted(text: str) -> str:
     """Text as a value that Hydra's parser reads back as it is."""
     return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"

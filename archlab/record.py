@@ -142,7 +142,7 @@ def write_atomically(path: Path, text: str | bytes, flush: bool = True) -> Path:
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk says no more than that
+        if isinstance(error, OSError):  # of a full disk it has no name, else that of the temporary
             error.filename = str(path)
         raise
     return path
@@ -189,8 +189,9 @@ def json_line(document: Any) -> str:
 
 def load(path: Path) -> Record:
     """Read a record file, or the record of a run folder. Raises RequestError with what is wrong."""
-    file = path / FILE if path.is_dir() else path
+    file = path
     try:
+        file = path / FILE if path.is_dir() else path
         body = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise RequestError(f"{file}: cannot be read: {error.strerror}") from None
@@ -342,8 +343,17 @@ def row(file: Path) -> Record:
 
 
 def files(folder: Path) -> list[Path]:
-    """Every record's file at or under `folder`, in the order of its jobs' numbers."""
-    return sorted(folder.rglob(FILE), key=lambda path: _natural(path.relative_to(folder)))
+    """Every record's file at or under `folder`, in the order of its jobs' numbers.
+
+    Of a folder that cannot be read the file that its record would be, so that it is told of as a record like that is.
+    """
+    closed: list[str] = []
+    found = [
+        at
+        for at, inner, names in os.walk(folder, onerror=lambda error: closed.append(error.filename))
+        if FILE in names or FILE in inner
+    ]
+    return sorted((Path(at, FILE) for at in (*found, *closed)), key=lambda path: _natural(path.relative_to(folder)))
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

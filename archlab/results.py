@@ -18,11 +18,12 @@ from archlab import record as records
 from archlab.constraints import broken
 from archlab.decoder.describe import flat
 from archlab.document import Column, Table
-from archlab.errors import ConfigError, RequestError, nearest
+from archlab.errors import ConfigError, RequestError, nearest, shortened
 from archlab.frozen import Frozen, replace
 from archlab.merit import Wishes, agreed, direction, wishes
 from archlab.record import SHORT, Record, full_name
 from archlab.report.compare import competing, split_overrides
+from archlab.units import counted
 from archlab.where import condition
 
 FRONT = ("params", "kv_bytes_per_token", "decode_tok_s")
@@ -198,6 +199,15 @@ def ordered(results: Results, sort: str | None) -> list[Row]:
         return results.rows
     name, sign = results.figure(sort.removeprefix("-"), "sort"), -1 if sort.startswith("-") else 1
     return sorted(results.rows, key=lambda row: (name not in row.values, sign * row.values.get(name, 0)))
+
+
+def unread(results: Results) -> str | None:
+    """How many records cannot be used, and which, as one line; None where all can."""
+    files = [shortened(str(row.file)) for row in results.rows if row.name == records.UNREADABLE]
+    if not files:
+        return None
+    more = ", ..." if len(files) > 3 else ""
+    return f"{len(files):,} of {counted(len(results.rows), 'record')} cannot be used: {', '.join(files[:3])}{more}"
 
 
 def troubles(results: Results) -> list[str]:

@@ -39,8 +39,6 @@ def groups(words: Sequence[str]) -> list[tuple[str, list[str]]]:
     for word in words[len(common) :]:
         if word.startswith("-"):
             raise UnknownFlag(word.partition("=")[0], [])
-        if not word.strip():
-            raise RequestError("a model has no empty name; archlab models lists the presets")
         if _is_override(word):
             found[-1][1].append(word)
         else:

@@ -13,7 +13,7 @@ from typing import Any
 from archlab.compose import base_config
 from archlab.decoder.resolve import merge
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import ConfigError, RequestError, nearest
+from archlab.errors import ConfigError, RequestError, nearest, shortened
 from archlab.frozen import Frozen
 from archlab.options import BLOCK, Settled
 from archlab.overrides import check_key
@@ -52,6 +52,10 @@ def sweep(source: str | Path, choices: Mapping[str, Iterable[Any]]) -> Iterator[
     nothing in them is interpolated. A key or a choice that there is not is raised at once, before the first point:
     ConfigError, or RequestError for the source.
     """
+    if not isinstance(choices, BLOCK) or not all(isinstance(key, str) for key in choices):
+        raise RequestError(
+            f"what is swept is values by key, such as {{'model.n_layers': [1, 2]}}, not {shortened(repr(choices))}"
+        )
     config = _settled(base_config(source))
     values = [(key, _checked(key, choices[key])) for key in sorted(choices, key=_is_value)]
     typed = frozenset(filter(_is_value, choices))

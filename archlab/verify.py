@@ -42,13 +42,13 @@ def verify(spec: DecoderSpec, dtype: str = "bf16") -> Verified:
     counts, built = parameters(spec), parameters_by_part(decoder)
     parts = [check(f"{part} parameters", count, built[part]) for part, count in counts.by_part.items()]
     total = sum(parameter.numel() for parameter in decoder.parameters())
-    cache = KVCache(spec, batch=1, length=spec.context, dtype=dtype, device="meta")
-    cost = kv_cache(spec, 1, spec.context, dtype)
+    cache = KVCache(spec, batch=1, length=spec.reach, dtype=dtype, device="meta")
+    cost = kv_cache(spec, 1, spec.reach, dtype)
     checks = [
         check("parameters: closed form = built module", counts.total, total),
         *(part for part in parts if not part["ok"]),
         check(
-            f"KV cache bytes at {spec.context:,} tokens: closed form = allocated tensors", cost.allocated, cache.nbytes
+            f"KV cache bytes at {spec.reach:,} tokens: closed form = allocated tensors", cost.allocated, cache.nbytes
         ),
     ]
     counted, notes = _flops_of_others(spec)
@@ -90,7 +90,7 @@ def verify_flops(spec: DecoderSpec, of: str = "") -> list[Check]:
     end = min(PROMPT + 1, spec.max_length or PROMPT + 1)
     prompt = max(1, end - 1)
     ids = torch.zeros(BATCH, end, dtype=torch.int64, device="meta")
-    paper = flops(spec, BATCH, prompt, 1, "full")
+    paper = flops(spec, BATCH, prompt, end - prompt, "full")
     how = f"{of}: closed form = torch's counter"
     checks = [check(f"FLOPs of {prompt} tokens{how}", paper.prefill, _counted(decoder, ids[:, :prompt]))]
     if end > prompt and not spec.head.last_token_only:

@@ -11,6 +11,8 @@ more than anything.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -171,10 +173,11 @@ def number(text: str, unit: str) -> float | int:
         return int(text)
     except ValueError:
         pass
-    try:
-        return float(text.replace("_", ""))
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        found = float(text.replace("_", ""))
+        if not math.isfinite(found):
+            raise ConfigError("where", f"{text!r} is no finite number", value=text)
+        return found
     if unit == "B" or unit.startswith("B/"):
         return read_bytes(text, "where")
     if unit in ("", "tokens"):

@@ -55,7 +55,7 @@ class Workload(Frozen):
         """The contexts that the KV table shows."""
         if self.contexts is not None:
             return self.contexts
-        return tuple(sorted({min(self.length, spec.context), *few_contexts(spec)}))
+        return tuple(sorted({min(self.length, spec.reach), *few_contexts(spec)}))
 
     def check(self, spec: DecoderSpec) -> None:
         """Raise ConfigError where the run is longer than the positions reach."""
@@ -69,7 +69,7 @@ class Workload(Frozen):
 
 def few_contexts(spec: DecoderSpec) -> tuple[int, ...]:
     """Contexts that models are named by, up to the model's own."""
-    return (*(context for context in (2048, 8192, 32768, 131072) if context < spec.context), spec.context)
+    return (*(context for context in (2048, 8192, 32768, 131072) if context < spec.reach), spec.reach)
 
 
 class BenchOptions(Frozen):

@@ -5,6 +5,7 @@ It is written by libyaml where that is there, in a tenth of the time.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import math
 from collections.abc import Mapping
@@ -19,11 +20,15 @@ MOST_NODES = 100_000
 
 
 def read_yaml(text: str) -> Any:
-    """The data of a file. Raises ValueError for what is no YAML, for too many values and for keys that are no text."""
+    """The data of a file.
+
+    Raises ValueError for what is no YAML, for too many values, for keys that are no text and for one given twice, for
+    values that no setting has.
+    """
     import yaml  # type: ignore[import-untyped]
 
     try:
-        body = yaml.safe_load(text)
+        body = yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
     if _nodes(body, {}) > MOST_NODES:
@@ -31,9 +36,27 @@ def read_yaml(text: str) -> Any:
     return body
 
 
+@functools.cache
+def _loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen: dict[str, int] = {}
+            for key, _ in node.value:  # before `<<` is merged, whose keys may be given again
+                line = key.start_mark.line + 1
+                if seen.setdefault(str(key.value), line) != line:
+                    raise ValueError(f"the key {key.value!r} is given twice, in lines {seen[key.value]} and {line}")
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
+
 def _nodes(node: Any, known: dict[int, float]) -> float:
     """How many values a node holds, those of aliases each time; without end, where one holds itself."""
     if not isinstance(node, dict | list):
+        if not isinstance(node, str | int | float | datetime.date | None):  # Hydra takes a date for the text that it is
+            raise ValueError(f"{node!r} is no text, number, list or group of settings")
         return 1
     if id(node) not in known:
         known[id(node)] = math.inf

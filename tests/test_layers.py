@@ -20,7 +20,7 @@ FLOORS = [
     {"interop"},
     {"model", "budget", "starts"},
     {"request", "bench", "verify", "report"},
-    {"overrides", "subjects", "lab"},
+    {"overrides", "hydra_errors", "subjects", "lab"},
     {"compose", "completion", "worker"},
     {"point", "sources", "landing", "paper", "inside", "explained", "variants", "repeat", "results", "progress", "new"},
     {"scatter"},

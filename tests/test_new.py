@@ -12,6 +12,10 @@ from archlab.components.own import BASES
 from archlab.new import PLACE
 from archlab.registry import choice
 
+VALUES = ("null", "true", "false", "yes", "off", "y", "nan", "inf")
+HIDDEN = ("torch", "json", "numpy", "archlab", "sys", "builtins", "pytest", "conftest", "typing_extensions")
+"""Modules of Python, built in or not, of packages and of one file, and what pytest looks for."""
+
 pytestmark = pytest.mark.usefixtures("own_choices")
 
 
@@ -36,7 +40,10 @@ def test_a_start_passes_its_own_test(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         (("nrom", "mine"), "nrom has no start; did you mean norm?; valid: norm, position, attention"),
         (("dropout", "mine"), "dropout has no modules: it is rates"),
-        (("norm", "My-norm"), "'My-norm' is no name: small letters, digits and _, a letter first"),
+        (("norm", "My-norm"), "'My-norm' is no name of a choice: small letters, digits and _, a letter first"),
+        *((("norm", name), f"{name!r} is no name of a choice: in a config it is a value") for name in VALUES),
+        *((("norm", name), f"{name}.py would hide the module {name} from all that runs in") for name in HIDDEN),
+        (("place", "torch"), "torch.py would hide the module torch from all that runs in its folder"),
         (("norm", "rmsnorm"), "there is rmsnorm already; choose another name"),
         (("place", "norm"), "there is norm already; choose another name"),
     ],
@@ -60,3 +67,13 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert answer(["new", "ffn", "mine", "-o", str(tmp_path)]) == 2
     assert "is there already; nothing was written" in capsys.readouterr().err
     assert [file.read_text() for file in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_file_of_ones_own_elsewhere_in_this_folder_is_no_module_to_hide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "torch").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # as `python -m archlab` has it
+    assert answer(["new", "ffn", "mine", "-o", "other"]) == 0

@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from archlab.frozen import values_of
-from archlab.record import _FIGURE, KINDS, STATUSES, Figure, Record, load
+from archlab.record import _FIGURE, KINDS, STATUSES, Figure, Record, load, write_atomically
 
 NUMBERS = st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
 FIGURES = st.builds(
@@ -48,3 +49,13 @@ def test_what_is_saved_is_loaded(
         for field, value in values_of(figure).items():
             again = getattr(read.figures[name], field)
             assert again == value or (isinstance(value, float) and math.isclose(again, value)), (name, field)
+
+
+def test_an_error_names_the_file_that_was_to_be_written_not_its_temporary(tmp_path, monkeypatch):
+    def denied(path, *rest, **named):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(PermissionError) as caught:
+        write_atomically(tmp_path / "mine.txt", "text")
+    assert caught.value.filename == str(tmp_path / "mine.txt")

@@ -14,7 +14,7 @@ import typer
 import archlab
 from archlab import stdout
 from archlab.cli.options import Plugins, print_json
-from archlab.errors import ArchlabError, RequestError, UnknownFlag, in_short
+from archlab.errors import EMPTY, ArchlabError, RequestError, UnknownFlag, in_short, shortened
 
 app = typer.Typer(
     name="archlab",
@@ -49,6 +49,8 @@ COMMANDS = {
     "new": "new",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
+"""What is wrong with a path that was named, wherever it is found out."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -107,7 +109,20 @@ def _written(code: int) -> int:
 def answer(arguments: list[str]) -> int:
     """Run one command line; its exit code."""
     _load(arguments)
-    return run(lambda: app(args=arguments, prog_name="archlab", standalone_mode=False), arguments)
+
+    def call() -> Any:
+        _refuse_empty(arguments)
+        return app(args=arguments, prog_name="archlab", standalone_mode=False)
+
+    return run(call, arguments)
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Raise RequestError for an empty text: it names no file, no figure and no choice, and some take it for none."""
+    for before, word in zip(("archlab", *arguments), arguments, strict=False):
+        option, joined, value = word.partition("=") if word.startswith("-") else (before, "=", word)
+        if joined and not value.strip():
+            raise RequestError(f"{option if option.startswith('-') else f'after {option}'}: {EMPTY}")
 
 
 def run(call: Callable[[], Any], arguments: list[str]) -> int:
@@ -125,18 +140,34 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
     except BrokenPipeError:
         stdout.drop()
         return 0
+    except OSError as error:
+        return _closed(error, arguments)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # else it is a file's
-            stdout.drop()
-            print(f"archlab: standard output cannot be written: {error.strerror}", file=sys.stderr)
-            return 1
         if isinstance(error, typer.Abort):
             return 130
         if hasattr(error, "format_message"):  # a usage error of Typer's own parser, which it does not export
             return _refuse(RequestError(_once(error.format_message())), arguments)
-        where = "" if "--debug" in arguments else "; --debug shows where"
-        return _refuse(ArchlabError(f"{in_short(error)}{where}"), arguments)
+        return _unforeseen(error, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _closed(error: OSError, arguments: list[str]) -> int:
+    """The exit code where the system did not let a file be read or written, stdout among them."""
+    if error.filename is None and error.errno in NO_ROOM:  # else it is a file's
+        stdout.drop()
+        print(f"archlab: standard output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+    if error.filename is None and error.errno == errno.ENOENT:  # of the system's calls that take no path
+        return _refuse(RequestError("the folder that this was started in is no longer there"), arguments)
+    if error.filename is not None and error.errno in CLOSED:
+        problem = f"{shortened(str(error.filename))}: cannot be read or written: {error.strerror}"
+        return _refuse(RequestError(problem), arguments)
+    return _unforeseen(error, arguments)
+
+
+def _unforeseen(error: Exception, arguments: list[str]) -> int:
+    where = "" if "--debug" in arguments else "; --debug shows where"
+    return _refuse(ArchlabError(f"{in_short(error)}{where}"), arguments)
 
 
 def _ended(code: str | int | None, arguments: list[str]) -> int:

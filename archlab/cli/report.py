@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from archlab.cli.options import Debug, deliver
-from archlab.cli.results import ChartAxes, Folders, Pareto, Where
+from archlab.cli.results import ChartAxes, Folders, Pareto, Where, read_all
 from archlab.errors import RequestError
 from archlab.units import counted, show_bytes
 
@@ -35,9 +35,8 @@ def report(
     if output is None and png is None:
         raise RequestError("name a file to write: -o report.html, or --png FOLDER for pictures")
     from archlab.overview import Asked
-    from archlab.results import find, read
 
-    found, asked = read(find(folders)), Asked(where, pareto, chart)
+    found, asked = read_all(folders), Asked(where, pareto, chart)
     if output is not None:
         _page(found, asked, folders, output)
     if png is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +26,17 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(results)
     app.command()(resume)
+
+
+def read_all(folders: list[str]) -> Any:
+    """What is in some folders; which of their records cannot be used is said on stderr."""
+    from archlab.results import find, read, unread
+
+    found = read(find(folders))
+    told = unread(found)
+    if told is not None:
+        print(f"archlab: {told}", file=sys.stderr)
+    return found
 
 
 def results(
@@ -50,7 +62,6 @@ def results(
     """
     from archlab.errors import RequestError
     from archlab.report.formats import FORMATS, check_format
-    from archlab.results import find, read
     from archlab.stdout import is_named
     from archlab.summary import Selection, print_summary
 
@@ -58,8 +69,7 @@ def results(
     if chart is not None and form != "table":
         raise RequestError(f"--chart draws in the terminal; leave out --chart or --format {form}")
     output = None if is_named(output) else output
-    found = read(find(folders))
-    print_summary(found, Selection(where, sort, pareto, group_by, everything, chart), form, output)
+    print_summary(read_all(folders), Selection(where, sort, pareto, group_by, everything, chart), form, output)
 
 
 def resume(

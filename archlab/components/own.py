@@ -28,6 +28,7 @@ from archlab.errors import ConfigError, nearest
 from archlab.frozen import fields_of
 from archlab.options import Spec
 from archlab.registry import PARTS, Fixed, Place, axes, implements, places, register, register_place
+from archlab.yaml_text import WORDS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,6 +63,8 @@ RESERVED = (
 """What a place cannot be called: settings and parts of a model, and what a layer owns."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+VALUES = (*WORDS, "null", "nan", "inf")
+"""What reads like a name, and is a value in YAML or on Hydra's command line."""
 COUNTED = "counted on the module"
 """The formula of parameters that nobody wrote down."""
 
@@ -109,7 +112,7 @@ def place(name: str, *, before: str | None = None, after: str | None = None) -> 
     """
     if (before is None) == (after is None):
         raise ConfigError("", f"place {name}: say before=PART or after=PART", valid=PARTS)
-    _check_name(name, "place")
+    check_name(name, "place")
     if name in RESERVED or hasattr(_module_base("block"), name):
         raise ConfigError("", f"place {name}: a part or a setting of every model is called so; choose another name")
     origin = origin_of(sys._getframe(1).f_globals["__name__"])
@@ -133,7 +136,7 @@ def _check(axis: str, name: str, module: Any, spec: type[Spec] | None) -> None:
     if axis not in known:
         problem = "has no modules: it is rates" if axis in axes() else "is no axis"
         raise ConfigError("", f"{axis} {problem}", valid=known, nearest=nearest(axis, known))
-    _check_name(name, "choice")
+    check_name(name, "choice")
     wanted = _module_base(axis)
     if not isinstance(module, type) or not issubclass(module, wanted):
         found = module.__name__ if isinstance(module, type) else repr(module)
@@ -143,9 +146,12 @@ def _check(axis: str, name: str, module: Any, spec: type[Spec] | None) -> None:
         raise ConfigError("", f"{spec.__name__} is no subclass of {base.__module__}.{base.__name__}")
 
 
-def _check_name(name: str, what: str) -> None:
-    if not NAME.fullmatch(name):
+def check_name(name: str, what: str) -> None:
+    """Raise ConfigError for what cannot be typed as the name of a choice or of a place."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise ConfigError("", f"{name!r} is no name of a {what}: small letters, digits and _, a letter first")
+    if name in VALUES:
+        raise ConfigError("", f"{name!r} is no name of a {what}: in a config it is a value; choose another name")
 
 
 def _module_base(axis: str) -> type:

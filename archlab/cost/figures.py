@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from archlab.cost.flops import CONVENTIONS, flops
+from archlab.cost.flops import CONVENTIONS, flops_of_run
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import DEFINITIONS, Parameters, parameters
 from archlab.decoder.spec import DecoderSpec, listed_kinds
@@ -124,12 +124,12 @@ def _flop_figures(spec: DecoderSpec, workload: Workload) -> dict[str, Figure]:
     head = "one row of outputs, of the last position" if once else "logits of all positions"
     got = mark(spec, "FLOPs")
     for convention in CONVENTIONS:
-        cost = flops(spec, 1, workload.prompt, 1, convention)
+        cost = flops_of_run(spec, 1, workload.prompt, 1, convention)
         how = f"matmul FLOPs, 2 a multiply-add, {PAIRS[convention]}, {head}, prompt {workload.prompt:,}{got}"
         figures[f"flops_prefill_per_token.{convention}"] = _exact(cost.prefill_per_token, "FLOP/token", how)
     if once:
         return figures  # this head makes no tokens to decode
-    cost = flops(spec, 1, workload.prompt, 1, "full")
+    cost = flops_of_run(spec, 1, workload.prompt, 1, "full")
     how = f"matmul FLOPs, 2 a multiply-add, one token after {workload.prompt:,} cached; full and causal agree{got}"
     figures["flops_decode_per_token"] = _exact(cost.decode_per_token, "FLOP/token", how)
     return figures

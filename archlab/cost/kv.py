@@ -22,7 +22,7 @@ from collections.abc import Callable
 from archlab.components.attention.base import Attention, CachedTensor, divisors
 from archlab.components.locality import Locality
 from archlab.cost.storage import Storage, kv_storage
-from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.decoder.spec import DecoderSpec, LayerSpec, check_spec
 from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen, remembered
 
@@ -155,13 +155,16 @@ def kv_cache(
     tp: int = 1,
     engine: Engine = PAGED,
 ) -> KVCacheCost:
-    """The cache of `batch` sequences of `context` tokens (default: the model's context) in a dtype of KV_STORAGE.
+    """The cache of `batch` sequences of `context` tokens (default: `spec.reach`) in a dtype of KV_STORAGE.
 
-    beams: each keeps a copy of its own of the whole sequence. tp: devices that share the heads. Raises ConfigError.
+    beams: each keeps a copy of its own of the whole sequence. tp: devices that share the heads. Raises ConfigError, and
+    RequestError for more tokens than there are positions.
     """
-    context = spec.context if context is None else context
+    check_spec(spec)
+    context = spec.reach if context is None else context
     for name, value in (("batch", batch), ("context", context), ("beams", beams)):
         _check_count(name, value)
+    spec.check_length(context)
     if tp != 1:
         check_tp(spec, tp)
     storage = kv_storage(dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from archlab.decoder.spec import DecoderSpec, LayerSpec
+from archlab.decoder.spec import DecoderSpec, LayerSpec, check_spec
 from archlab.frozen import Frozen, remembered
 
 PARTS = ("embedding", "positions", "attention", "ffn", "norms", "lm_head", "other")
@@ -52,7 +52,8 @@ class LayerParameters(Frozen):
 
 
 def parameters(spec: DecoderSpec) -> Parameters:
-    """The exact parameter counts of a spec."""
+    """The exact parameter counts of a spec. Raises RequestError for what is none."""
+    check_spec(spec)
     by_layer = [
         LayerParameters(indices, count, layer_parameters(layer))
         for (layer, count), (_, indices) in zip(spec.layer_counts, spec.layer_kinds, strict=True)

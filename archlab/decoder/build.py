@@ -12,7 +12,7 @@ from archlab.cost.params import parts
 from archlab.decoder.dtype import torch_dtype
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import RequestError
+from archlab.errors import ConfigError, RequestError
 
 INIT_STD = 0.02
 RESIDUAL_OUTPUTS = ("attention.o.weight", "ffn.down.weight", "ffn.experts.down", "ffn.shared.down.weight")
@@ -29,6 +29,8 @@ def build(
     device: `meta` gives shapes without storage. dtype: a torch dtype or its name (`bf16`, `fp32`, ..). seed: of the
     draw, None to leave the weights unset; torch's global random state is left as it was. Raises RequestError.
     """
+    if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
+        raise ConfigError("seed", f"{seed!r} is not a whole number from 0 to 2^63 - 1", value=seed)
     target = _device(device)
     with torch.device("meta"):
         decoder = Decoder(spec)

@@ -18,7 +18,7 @@ from archlab.components.placed import Placed
 from archlab.components.position.spec import Position
 from archlab.components.tape import Activation, Tape
 from archlab.decoder.sharing import kv_sources, shared_kinds, sharing_groups
-from archlab.errors import RequestError
+from archlab.errors import RequestError, shortened
 from archlab.frozen import Frozen, derived, fields_of, replace, values_of
 from archlab.options import Spec
 from archlab.registry import choice
@@ -236,7 +236,19 @@ class DecoderSpec(Frozen):
         used = [(axis, part) for axis, part in (*self.parts, *own) if not (isinstance(part, Placed) and part.idle)]
         return tuple(dict.fromkeys(f"{axis}/{part.choice}" for axis, part in used if choice(axis, part.choice).origin))
 
+    @property
+    def reach(self) -> int:
+        """Tokens that a figure is of where nobody says how many: the context, or as far as the positions go."""
+        return min(self.context, self.max_length or self.context)
+
     def check_length(self, length: int) -> None:
         """Raise RequestError where a run of `length` tokens in all goes past the positions' end."""
         if self.max_length is not None and length > self.max_length:
             raise RequestError(f"positions end at {self.max_length} tokens; {length} were asked for")
+
+
+def check_spec(spec: Any) -> None:
+    """Raise RequestError for what is no spec, which may be the name of one."""
+    if not isinstance(spec, DecoderSpec):
+        name = spec if isinstance(spec, str) else "gpt2"
+        raise RequestError(f"a model is a spec, as archlab.load({name!r}) gives, not {shortened(repr(spec))}")

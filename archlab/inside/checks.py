@@ -120,7 +120,7 @@ def behaviour_of(decoder: Decoder) -> Iterator[dict[str, Any]]:
 
 
 def _length(spec: DecoderSpec) -> int:
-    return min(LENGTH, spec.context, spec.max_length or LENGTH)
+    return min(LENGTH, spec.reach)
 
 
 def _equal(name: str, wanted: Tensor, got: Tensor, tolerance: float) -> dict[str, Any]:

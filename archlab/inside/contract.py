@@ -98,10 +98,10 @@ def base_of(axis: str, name: str) -> Model:
 
 def as_built(spec: DecoderSpec) -> Checks:
     """Parameters by part and the bytes of the cache: closed form, and the module's."""
-    built, cache = parameters_by_part(build(spec, device="meta")), KVCache(spec, BATCH, spec.context, "bf16", "meta")
+    built, cache = parameters_by_part(build(spec, device="meta")), KVCache(spec, BATCH, spec.reach, "bf16", "meta")
     for part, count in parameters(spec).by_part.items():
         yield check(f"parameters, {part}", count, built[part])
-    yield check("KV cache bytes", kv_cache(spec, BATCH, spec.context, "bf16").bytes, cache.nbytes)
+    yield check("KV cache bytes", kv_cache(spec, BATCH, spec.reach, "bf16").bytes, cache.nbytes)
 
 
 def _in_every_pair(base: Model, axis: str) -> Checks:

@@ -210,10 +210,10 @@ def _seen_training(spec: DecoderSpec, dtype: str, rows: Sequence[Row]) -> str:
     whole, cached, single = rows
     lost = whole["with_gradient"] - cached["with_gradient"]
     gradient = f"{lost:,} parameters lose their gradient" if lost > 0 else "no gradient gets lost"
-    held = show_bytes(kv_cache(spec, 1, spec.context, dtype).required)
+    held = show_bytes(kv_cache(spec, 1, spec.reach, dtype).required)
     return (
         f"training has all tokens at once: one by one took {digits(single['time'] / whole['time'])} times as long, "
-        f"through the cache {gradient}, and it would hold {held} at {spec.context:,} tokens"
+        f"through the cache {gradient}, and it would hold {held} at {spec.reach:,} tokens"
     )
 
 

@@ -180,11 +180,12 @@ def _told(at: str, rows: Sequence[Row]) -> str:
     return f"at {at} {size} {most['attention']} ({params}), {speed}"
 
 
+def _cache_by_length(spec: DecoderSpec, dtype: str) -> list[tuple[float, float]]:
+    lengths = (n for n in CONTEXTS if n <= (spec.max_length or n))
+    return [(float(n), float(kv_cache(spec, 1, n, dtype).required)) for n in lengths]
+
+
 def _chart(found: Sequence[Candidate], dtype: str) -> Chart:
-    """The cache of one sequence over its length, at one shape."""
-    series = {
-        each.name: [(float(n), float(kv_cache(each.spec, 1, n, dtype).required)) for n in CONTEXTS]
-        for each in found
-        if each.at == SHAPE
-    }
+    """The cache of one sequence over its length, as far as positions go, at one shape."""
+    series = {each.name: _cache_by_length(each.spec, dtype) for each in found if each.at == SHAPE}
     return Chart("KV cache", "context", "bytes", series, log_x=True, log_y=True, unit="B")

@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
@@ -19,10 +19,10 @@ from archlab import plan as plans
 from archlab.constraints import excesses
 from archlab.errors import ConfigError, RequestError, extra_needed
 from archlab.merit import DIRECTIONS, NO_MERIT, direction, wishes
+from archlab.multirun.checks import MOST_POINTS, check_alike, check_count, whole_setting, written_value
 from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
 from archlab.multirun.launcher import InProcessLauncher
-from archlab.multirun.points import Composer
-from archlab.multirun.sweeper import GridSweeper, copy_record, written_value
+from archlab.multirun.sweeper import GridSweeper, copy_record
 from archlab.overrides import typed_keys
 from archlab.plan import Point
 from archlab.point import objective, of_sweep
@@ -56,9 +56,9 @@ class SearchSweeper(GridSweeper):
         resume: bool = False,
     ) -> None:
         super().__init__(None, params, resume)
-        self.n_trials = _whole("n_trials", n_trials)
-        self.n_jobs = _whole("n_jobs", n_jobs)
-        self.seed = None if seed is None else _whole("seed", seed, least=0)
+        self.n_trials = whole_setting("n_trials", n_trials, most=MOST_POINTS)
+        self.n_jobs = whole_setting("n_jobs", n_jobs)
+        self.seed = None if seed is None else whole_setting("seed", seed, least=0)
         if sampler not in SAMPLERS:
             raise ConfigError("hydra.sweeper.sampler", f"no sampler {sampler!r}", value=sampler, valid=SAMPLERS)
         self.sampler = sampler
@@ -68,9 +68,7 @@ class SearchSweeper(GridSweeper):
         parsed = self.asked(arguments)
         space = {one.get_key_element(): distribution(one) for one in parsed if one.is_sweep_override()}
         self.fixed = [one.input_line or "" for one in parsed if not one.is_sweep_override()]
-        self.composer: Composer = getattr(self.launcher, "composer", None) or Composer(
-            self.hydra_context.config_loader, self.config
-        )
+        check_alike(self.composer, [self._overrides(one) for one in each_value(space)])
         study = optuna.create_study(directions=self._directions(), sampler=self._sampler())
         combinations = every_combination(space, self.n_trials)
         for one in combinations or []:
@@ -144,7 +142,7 @@ class SearchSweeper(GridSweeper):
         copies: list[tuple[int, Point]] = []
         first = trials[0].number
         for trial in trials:
-            overrides = [*self.fixed, *(f"{key}={value}" for key, value in trial.params.items())]
+            overrides = self._overrides(trial.params)
             own = tuple(shown(overrides))
             made = self.composer.point(overrides)
             config = plans.checksum(made.config, typed_keys(own))
@@ -159,6 +157,9 @@ class SearchSweeper(GridSweeper):
             _ = job.return_value  # raises what ended the job
         for number, point in copies:
             copy_record(self.folder / str(point.copy_of), self.folder / str(number), point)
+
+    def _overrides(self, drawn: Mapping[str, Any]) -> list[str]:
+        return [*self.fixed, *(f"{key}={value}" for key, value in drawn.items())]
 
     def _is_done(self, number: int, overrides: tuple[str, ...]) -> bool:
         """Whether the record of this very trial is there, of the search that goes on."""
@@ -208,7 +209,7 @@ def distribution(override: Override) -> BaseDistribution:
     """
     try:
         return _distribution(override)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         text, key = written_value(override), override.get_key_element().lstrip("+")
         raise ConfigError(key, f"{text} cannot be drawn from: {error}", value=text) from None
 
@@ -223,10 +224,10 @@ def _distribution(override: Override) -> BaseDistribution:
         if isinstance(value.start, int) or not re.search(r"interval\([^)]*[.eE]", override.input_line or ""):
             return IntDistribution(int(value.start), int(value.end), log=log)
         return FloatDistribution(value.start, value.end, log=log)
-    if isinstance(value, RangeSweep) and not value.shuffle:
-        numbers = list(value.range())
-        if numbers and all(isinstance(number, int) for number in numbers) and numbers == sorted(numbers):
-            return IntDistribution(numbers[0], numbers[-1], step=int(value.step))
+    numbers = value.range() if isinstance(value, RangeSweep) and not value.shuffle else None
+    if isinstance(numbers, range) and numbers.step > 0:
+        return IntDistribution(numbers[0], numbers[-1], step=numbers.step)
+    check_count([override])  # each is listed
     return CategoricalDistribution(list(override.sweep_string_iterator()))
 
 
@@ -247,18 +248,24 @@ def every_combination(space: Space, most: int) -> list[dict[str, Any]] | None:
     return [dict(zip(space, combination, strict=True)) for combination in itertools.product(*values)]
 
 
+def each_value(space: Space) -> list[dict[str, Any]]:
+    """Points in which each value that is listed stands at least once, and both ends of what numbers are drawn from."""
+    from optuna.distributions import CategoricalDistribution
+
+    values: dict[str, Sequence[Any]] = {
+        key: one.choices if isinstance(one, CategoricalDistribution) else (one.low, one.high)  # type: ignore[attr-defined]
+        for key, one in space.items()
+    }
+    longest = max(map(len, values.values()), default=1)
+    return [{key: held[number % len(held)] for key, held in values.items()} for number in range(longest)]
+
+
 def _usual(name: str, unit: str) -> int:
     """Rates are wanted, costs are not. Raises ConfigError for a figure that is neither."""
     better = 1 if name.endswith("_tok_s") else direction(unit) if unit else -1
     if not better or name.startswith(NO_MERIT):
         raise ConfigError("direction", f"of {name} neither less nor more is better; say which", valid=DIRECTIONS)
     return better
-
-
-def _whole(name: str, number: Any, least: int = 1) -> int:
-    if type(number) is not int or not least <= number < 2**32:
-        raise ConfigError(f"hydra.sweeper.{name}", f"{number!r} is no whole number from {least} on", value=number)
-    return number
 
 
 def _optuna() -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from archlab import plan as plans
 from archlab.errors import ArchlabError, ConfigError, RequestError
 from archlab.multirun.basic import BasicSweeper
+from archlab.multirun.checks import check_alike, check_count, count, key_of, whole_setting, written_value
 from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
 from archlab.multirun.launcher import InProcessLauncher
 from archlab.multirun.points import Composer
@@ -40,6 +42,10 @@ class GridSweeper(BasicSweeper):
     launcher: Launcher
 
     def __init__(self, max_batch_size: int | None, params: dict[str, str] | None = None, resume: bool = False) -> None:
+        if max_batch_size not in (None, -1):  # Hydra's ways to say no end
+            whole_setting("max_batch_size", max_batch_size)
+        if not isinstance(params, Mapping | None):
+            raise ConfigError("hydra.sweeper.params", f"{params!r} is not a group of overrides", value=params)
         super().__init__(max_batch_size, params)
         self.resume = resume
 
@@ -52,8 +58,8 @@ class GridSweeper(BasicSweeper):
 
     def asked(self, arguments: Sequence[str]) -> list[Override]:
         """What is swept over or set: by a file (`hydra.sweeper.params`), then by what is typed, in its place."""
-        typed = {_key(argument) for argument in arguments}
-        given = normalise(f"{key}={value}" for key, value in (self.params or {}).items() if _key(key) not in typed)
+        typed = {key_of(argument) for argument in arguments}
+        given = normalise(f"{key}={value}" for key, value in (self.params or {}).items() if key_of(key) not in typed)
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         parsed = parser.parse_overrides([*given, *arguments])
         for one in parsed:
@@ -62,12 +68,18 @@ class GridSweeper(BasicSweeper):
 
     def check_values(self, override: Override) -> None:
         """Raise ConfigError for a sweep over no values, or over an interval, which has no list of them."""
-        key, text = _key(override.get_key_element()), written_value(override)
+        key, text = key_of(override.get_key_element()), written_value(override)
         if override.is_interval_sweep():
             problem = f"{text} is drawn from, by hydra/sweeper=optuna; range(64,1025,64) lists values"
             raise ConfigError(key, problem, value=text)
-        if override.is_sweep_override() and not any(True for _ in override.sweep_iterator()):  # a value may be null
+        if not count(override):
             raise ConfigError(key, f"{text} has no values", value=text)
+
+    @functools.cached_property
+    def composer(self) -> Composer:
+        """The launcher's, where that is archlab's, so that a point is composed once."""
+        made: Composer | None = getattr(self.launcher, "composer", None)
+        return made or Composer(self.hydra_context.config_loader, self.config)
 
     @property
     def folder(self) -> Path:
@@ -75,8 +87,11 @@ class GridSweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         random.seed(0)  # what is shuffled goes on in the order in which it began
-        (jobs,) = self.split_arguments(self.asked(arguments), None)
+        asked = self.asked(arguments)
+        check_count(asked)
+        (jobs,) = self.split_arguments(asked, None)
         say(f"a sweep of {counted(len(jobs), 'point')} in {self.folder}")  # before they are composed
+        check_alike(self.composer, jobs)
         plan = self._planned(tuple(self._points(jobs)))
         with plans.lock(self.folder):
             returned = self._launch(plan, jobs)
@@ -98,12 +113,11 @@ class GridSweeper(BasicSweeper):
 
     def _points(self, jobs: Jobs) -> list[Point]:
         """Each job composed, so that a config that cannot be composed is refused before anything is run."""
-        composer = getattr(self.launcher, "composer", None) or Composer(self.hydra_context.config_loader, self.config)
         points: list[Point] = []
         first: dict[str, int] = {}
         folders: dict[str, int] = {}
         for number, overrides in enumerate(jobs):
-            made = composer.point(overrides)
+            made = self.composer.point(overrides)
             own = shown(overrides)
             config = plans.checksum(made.config, typed_keys(own))
             folder = self._folder(overrides, number)
@@ -162,15 +176,6 @@ class GridSweeper(BasicSweeper):
             return
         with of_points(len(files)) as self.launcher.tally:
             yield
-
-
-def _key(override: str) -> str:
-    return override.partition("=")[0].lstrip("+")
-
-
-def written_value(override: Override) -> str:
-    """The value of an override as it was typed."""
-    return (override.input_line or "").partition("=")[2]
 
 
 def copy_records(folder: Path, plan: Plan) -> None:

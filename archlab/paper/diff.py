@@ -62,7 +62,7 @@ def document(before: Request, after: Request, names: Sequence[str]) -> Document:
     """
     both = (before, after)
     said = next((asked.workload.contexts for asked in both if asked.workload.contexts), None)
-    contexts = tuple(said or few_contexts(min((before.spec, after.spec), key=lambda spec: spec.context)))
+    contexts = tuple(said or few_contexts(min((before.spec, after.spec), key=lambda spec: spec.reach)))
     for asked in both:
         asked.spec.check_length(max(contexts))
     device = before.hardware or after.hardware

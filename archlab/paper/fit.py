@@ -41,7 +41,7 @@ def document(asked: Request, device: Hardware | None, serving: Serving, context:
     context: tokens of each sequence; the model's without. The batch is the workload's.
     """
     spec = asked.spec
-    context = spec.context if context is None else context
+    context = spec.reach if context is None else context
     spec.check_length(context)
     if device is None:
         return _survey(asked, serving, context)
@@ -321,8 +321,9 @@ def _search_explanation(point: Point) -> Explanation:
     if point.name == "smallest tp":
         worked = f"{fit.tp}: {show_bytes(point.left)} left on each device"
         return Explanation(name, "estimated", "the first number that can share a layer and fits", worked)
-    more = fit.left(context + 1, batch) if point.name == "largest context" else fit.left(context, batch + 1)
-    answer = context if point.name == "largest context" else batch
-    then = f"short by {-more:,} B" if more < 0 else "the positions' end"
+    answer, more = batch, (context, batch + 1)
+    if point.name == "largest context":
+        answer, more = context, (context + 1, batch)
+    then = "the positions' end" if more[0] == (fit.spec.max_length or 0) + 1 else f"short by {-fit.left(*more):,} B"
     worked = f"{answer:,}: {point.left:,} B left; {answer + 1:,}: {then}"
     return Explanation(name, "estimated", "bisection on needed <= budget", worked)

@@ -89,7 +89,7 @@ def document(
     the positions' end.
     """
     spec = with_backend(request.spec, attention)
-    context = spec.context if context is None else context
+    context = spec.reach if context is None else context
     spec.check_length(context)
     kernels = device or request.run.device.partition(":")[0].replace("auto", "cpu")
     if train:

@@ -164,13 +164,6 @@ def test_completion_as_the_shell_asks_for_it(shell):
     assert "mqa" in answer.out
 
 
-@pytest.mark.parametrize("words", [("",), ("gqa", " ")])
-def test_an_empty_name_is_no_model(shell, words):
-    answer = shell("compare", *words)
-    assert answer.code == 2
-    assert "empty name" in answer.err
-
-
 def test_csv_writes_whole_numbers_as_such(shell):
     head, row = shell("compare", "gqa", "--format", "csv").out.splitlines()
     values = dict(zip(head.split(","), row.split(","), strict=True))

@@ -74,7 +74,7 @@ REFUSED = {
     "a value beyond ASCII": (["model.name=m\u00f6del"], "cannot be read as an override", "quotes"),
     "a stray bracket": (["model.d_model=(1"], "cannot be read as an override", "quotes"),
     "no key": (["=1"], "=1 names no setting", ""),
-    "nothing": ([""], "'' cannot be read as an override", ""),
+    "nothing": ([""], "an empty text was given", ""),
     "an integer of 5000 digits": (["model.d_model=" + "9" * 5000], "cannot be read as an override", "digits"),
     "a width beyond 64 bits": (["model.d_model=" + "9" * 26], "model.d_model: " + "9" * 26, "must be <= 2147483647"),
     "a vocabulary beyond any": (["model.vocab_size=9999999999"], "model.vocab_size: 9999999999", "<= 2147483647"),

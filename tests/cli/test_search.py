@@ -121,7 +121,7 @@ def test_a_point_that_is_drawn_again_is_copied(shell):
         (("direction=[down]",), "valid: minimize, maximize"),
         (("direction=[minimize,maximize]",), "one for each objective (params) is wanted, such as [maximize]"),
         (("model.d_model=interval(64,32)",), "model.d_model: interval(64,32) cannot be drawn from"),
-        (("hydra.sweeper.seed=abc",), "hydra.sweeper.seed: 'abc' is no whole number from 0 on"),
+        (("hydra.sweeper.seed=abc",), "hydra.sweeper.seed: 'abc' is no whole number from 0 to 4,294,967,295"),
         (("objective=[solved_d_ff]", "budget.params=30M", "budget.solve=d_ff"), "say which"),
         (("hydra.sweeper.n_trials=0",), "archlab: hydra.sweeper.n_trials: 0 is no"),
         (("hydra.sweep.subdir=n${model.n_layers}",), "a search numbers its folders"),

@@ -120,3 +120,69 @@ def test_a_sweep_over_nothing_is_one_message(shell, arguments, says):
     assert says in answer.err
     assert answer.err.count("\n") == 1
     assert shell.left() == []
+
+
+WRONG_ALIKE = {
+    "no list": ("constraints=foo", "constraints: 'foo' is not a list"),
+    "no figure": ("constraints=[paramz<=1B]", "constraints: no figure 'paramz'; did you mean params?"),
+    "no unit": ("constraints=[params<=1XB]", "constraints: params<=1XB"),
+    "no direction": ("direction=[up]", "direction: no direction 'up'; valid: minimize, maximize"),
+    "no preset": ("budget.base=minimnd", "budget.base: no preset 'minimnd'"),
+    "no device": ("device=quantum", "device: no device 'quantum'"),
+    "below a bound": ("workload.batch=0", "workload.batch: 0 must be >= 1"),
+    "of the model": ("model.attention.n_heads=abc", "model.attention.n_heads: 'abc' is not a whole number"),
+}
+
+
+@pytest.mark.parametrize("sweeper", ["grid", pytest.param("optuna", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", WRONG_ALIKE)
+def test_what_is_wrong_with_every_point_alike_is_one_message_and_no_point(case, sweeper, shell):
+    if sweeper == "optuna":
+        pytest.importorskip("optuna", reason="the extra is not installed: pip install 'archlab[optuna]'")
+    setting, said = WRONG_ALIKE[case]
+    answer = shell("build", "-m", "-q", f"hydra/sweeper={sweeper}", "model.n_layers=2,3,4", setting, *PAPER)
+    assert answer.code == 2
+    assert answer.err.count("archlab: ") == 1
+    assert answer.err.startswith(f"archlab: {said}")
+    assert answer.out == ""
+    assert shell.left() == []
+
+
+def test_what_is_itself_swept_is_a_record_for_each_value(shell):
+    answer = shell("build", "-m", "model.n_layers=2,3", "device=quantum,abacus", *PAPER, "--json")
+    assert answer.code == 1
+    assert [point["status"] for point in answer.json["points"]] == ["invalid"] * 4
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        (("model.d_model=range(1,1000000000)",), "a sweep of 999,999,999 points"),
+        (("model.d_model=shuffle(range(1,1000000000))",), "a sweep of 999,999,999 points"),
+        (("model.attention.scale=range(0.0,2.0,0.00000095367431640625)",), "a sweep of 2,097,152 points"),
+        (("model.d_model=range(1,2001)", "model.n_layers=range(1,1002)"), "model.d_model 2,000 x model.n_layers 1,001"),
+        (("model.d_model=range(1,9,0)",), "range(1,9,0) has no end"),
+        (("model.d_model=range(1,inf)",), "range(1,inf) has no end"),
+    ],
+)
+def test_the_points_of_a_sweep_are_counted_before_they_are_made(axes, said, shell):
+    answer = shell("build", "-m", *axes, *PAPER, timeout=20)  # a list of them would take minutes and all memory
+    assert answer.code == 2
+    assert said in answer.err
+    assert shell.left() == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("max_batch_size=0", "max_batch_size: 0 is no whole number from 1 to "),
+        ("max_batch_size=x", "max_batch_size: 'x' is no whole number from 1 to "),
+        ("params=3", "params: 3 is not a group of overrides"),
+        ("params=[1]", "params: [1] is not a group of overrides"),
+    ],
+)
+def test_a_setting_of_the_sweeper_that_is_wrong(setting, said, shell):
+    answer = shell("build", "-m", "model.n_layers=1,2", f"hydra.sweeper.{setting}", *PAPER)
+    assert answer.code == 2
+    assert answer.err.startswith(f"archlab: hydra.sweeper.{said}")
+    assert shell.left() == []

@@ -33,7 +33,7 @@ def spec_of(**blocks: Any) -> DecoderSpec:
 
 def costs(spec: DecoderSpec) -> dict[str, Any]:
     """All that is costed of a model: FLOPs full and causal, what training keeps with and without its scores."""
-    run = [archlab.flops(spec, 2, 7, 3, convention) for convention in ("full", "causal")]
+    run = [archlab.flops(spec, 2, 5, 3, convention) for convention in ("full", "causal")]
     trained = [kept(spec, Training(2, 9, "bf16", recompute=recompute)) for recompute in ("none", "selective")]
     return {
         "params": archlab.parameters(spec).by_part,

@@ -22,6 +22,13 @@ from archlab.errors import ConfigError
 from archlab.units import DTYPE_BYTES
 
 COUNTS = st.integers(1, 30)
+"""Of tokens: beyond the context too, where positions have no end."""
+
+
+def within(spec: DecoderSpec, length: int) -> int:
+    return min(length, spec.max_length or length)
+
+
 LIMITS = st.none() | st.integers(1, 3000)
 
 
@@ -29,6 +36,7 @@ LIMITS = st.none() | st.integers(1, 3000)
 def test_allocated_is_what_the_caches_tensors_take(
     spec: DecoderSpec, batch: int, length: int, beams: int, dtype: str
 ) -> None:
+    length = within(spec, length)
     cost = kv_cache(spec, batch, length, dtype, beams=beams)
     cache = KVCache(spec, batch * beams, length, dtype, "meta")
     assert cost.allocated == cache.nbytes
@@ -40,7 +48,7 @@ def test_allocated_is_what_the_caches_tensors_take(
 @given(specs(), COUNTS, st.sampled_from(sorted(KV_STORAGE)))
 def test_required_is_the_sum_over_layers_heads_and_tokens_in_sight(spec: DecoderSpec, length: int, dtype: str) -> None:
     """By loops, each head's row of a token with its scales, and the last query's view of the tokens."""
-    total = 0
+    total, length = 0, within(spec, length)
     for layer in spec.layers:
         attention = layer.attention
         window, chunk = getattr(attention, "window", None), getattr(attention, "chunk", None)
@@ -61,7 +69,7 @@ def test_required_below_and_above_the_window_is_the_fact(name: str) -> None:
     spec, window = spec_of(known["hf_config"]), known["kv_window"] or 4096
     each, rest = divmod(known["kv_bytes_per_token_bf16"], spec.n_layers)
     assert rest == 0
-    for context in (1, window - 1, window, window + 1, 3 * window):
+    for context in {within(spec, context) for context in (1, window - 1, window, window + 1, 3 * window)}:
         local = len(known["kv_sliding_layers"])
         expected = each * (local * min(context, window) + (spec.n_layers - local) * context)
         assert kv_cache(spec, 1, context).required == expected
@@ -96,7 +104,7 @@ def test_cells_of_llama_cpp(window: int | None, context: int, cells: int) -> Non
 
 @given(specs(), COUNTS, st.sampled_from(sorted(ENGINES)), st.integers(1, 32))
 def test_engines_set_aside_no_less_than_is_required(spec: DecoderSpec, length: int, kind: str, block: int) -> None:
-    cost = kv_cache(spec, 2, length, engine=Engine(kind, block))
+    cost = kv_cache(spec, 2, within(spec, length), engine=Engine(kind, block))
     assert cost.required <= cost.engine
 
 

@@ -77,6 +77,7 @@ def used_by_one_token(decoder: Decoder) -> int:
 
 @given(specs(), st.integers(1, 3), st.integers(1, 40), st.sampled_from(["bf16", "fp16", "fp32", "fp64"]))
 def test_cache_bytes_on_paper_are_those_allocated(spec: DecoderSpec, batch: int, length: int, dtype: str) -> None:
+    length = min(length, spec.max_length or length)
     for device in ("cpu", "meta"):
         assert KVCache(spec, batch, length, dtype, device).nbytes == kv_cache(spec, batch, length, dtype).bytes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from asked import SMALL, Lab, rows
 
+import archlab
 from archlab.bench.device import pick
 from archlab.cli.app import answer
 from archlab.lab import heads
@@ -61,3 +62,11 @@ def test_as_many_tokens_as_positions_reach(lab: Lab) -> None:
     """gpt2's default of 1,024 after the cached ones would be one too many; 32 learned positions leave 31."""
     made = lab("heads", *SMALL, "model.context=32", "model/position=learned", "batch=1")
     assert made["assumptions"]["cache"] == "31 tokens, random numbers"
+
+
+def test_the_drawing_goes_as_far_as_the_positions() -> None:
+    (learned, rope) = (
+        [length for length, _ in heads._cache_by_length(archlab.load("gqa", f"model/position={name}"), "bf16")]
+        for name in ("learned", "rope")
+    )
+    assert max(learned) == 4096 < max(rope)

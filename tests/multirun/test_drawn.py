@@ -29,7 +29,9 @@ def test_the_values_of_an_override(override, drawn):
     assert distribution(OverridesParser.create().parse_override(override)) == drawn
 
 
-@pytest.mark.parametrize("value", ["interval(64,32)", "tag(log,interval(0,32))", "tag(log,interval(0.0,1.0))"])
+@pytest.mark.parametrize(
+    "value", ["interval(64,32)", "interval(1,inf)", "tag(log,interval(0,32))", "tag(log,interval(0.0,1.0))"]
+)
 def test_what_cannot_be_drawn_from_is_refused(value):
     with pytest.raises(ConfigError, match=r"^model\.d_model: .* cannot be drawn from"):
         distribution(OverridesParser.create().parse_override(f"++model.d_model={value}"))

@@ -63,7 +63,7 @@ class Asked(Frozen):
         asked = request(self.source, overrides, **self.workload)
         typed = frozenset(typed_keys(overrides))
         prompt = asked.workload.prompt if "workload.prompt" in typed else None
-        tokens = self.tokens or prompt or min(MOST_TOKENS, asked.spec.context)
+        tokens = self.tokens or prompt or min(MOST_TOKENS, asked.spec.reach)
         asked.spec.check_length(tokens)
         workload = replace(asked.workload, prompt=tokens, contexts=(tokens,))
         placed = replace(asked, workload=workload, hardware=self.hardware)
