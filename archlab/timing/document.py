@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -61,7 +62,7 @@ def document(timed: Timed) -> Document:
         verdict=_verdict(lines),
         assumptions=_assumptions(pairs),
         charts=[*_charts(lines, "batch"), *_charts(lines, "context")],
-        notes=[*_notes(pairs), *_without_ratios(timed), *FORMULAS, *_kept(timed)],
+        notes=[*_notes(pairs), *_warnings(pairs), *_without_ratios(timed), *FORMULAS, *_kept(timed)],
         explanations=[*_explanations(pairs)],
     )
 
@@ -290,14 +291,38 @@ def _assumptions(pairs: Sequence[tuple[Point, Record]]) -> dict[str, Any]:
 
 
 def _notes(pairs: Sequence[tuple[Point, Record]]) -> list[str]:
-    """Why points are not ok, what was dropped for them, why not to trust the clock; each once."""
+    """Why points are not ok, and what was dropped for them; each once."""
     found = []
     for point, record in pairs:
         said = [*record.notes, *([f"{record.status}: {record.reason}"] if not record.ok else [])]
         found += [f"{point.name}: {note}" for note in said]
-        if record.environment.get("warning"):
-            found.append(record.environment["warning"])
     return list(dict.fromkeys(found))
+
+
+def _warnings(pairs: Sequence[tuple[Point, Record]]) -> Iterator[str]:
+    """Why not to trust the clock: each reason once, as it is where it weighs most, and the points that it holds for."""
+    found: dict[str, list[tuple[str, Point]]] = {}
+    for point, record in pairs:
+        for said in filter(None, (record.environment.get("warning") or "").split("; ")):
+            found.setdefault(said.partition(": ")[0], []).append((said, point))
+    names = _labels([point for point, _ in pairs])
+    for held in found.values():
+        said = max((said for said, _ in held), key=_amount)
+        at = "; ".join(_called(point, names) for _, point in held)
+        most = "" if len({said for said, _ in held}) == 1 else "at most; "
+        which = "at every point" if len(held) == len(pairs) else f"at {len(held)} of {len(pairs)} points: {at}"
+        yield f"{said} ({most}{which})" if len(pairs) > 1 else said
+
+
+def _called(point: Point, names: Sequence[str]) -> str:
+    """`gqa, batch 8`."""
+    return ", ".join(f"{name} {point.labels[name]}".removeprefix("model ") for name in names)
+
+
+def _amount(warning: str) -> float:
+    """The number that a warning tells, 0 without one."""
+    found = re.search(r": .*?(\d+(\.\d+)?)", warning)
+    return float(found[1]) if found else 0.0
 
 
 def _charts(lines: Sequence[Line], over: str) -> Iterator[Chart]:
