@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from archlab import plan, plugins
 from archlab.compose import hydra_errors, store_choices
 from archlab.errors import ArchlabError, RequestError
-from archlab.interrupt import noticed
+from archlab.interrupt import exit_code, noticed
 from archlab.landing import Landing
 from archlab.overrides import normalise, of_task, one_search_path, shown_by_hydra, split
 from archlab.presets import conf_dir
@@ -66,7 +66,9 @@ class _Stopped(BaseException):
 class Interrupted(ArchlabError):
     """Ctrl-C, before anything was finished."""
 
-    exit_code = 130
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code()
 
 
 @dataclass

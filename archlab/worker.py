@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from archlab.bench.listener import Listener
 from archlab.bench.needs import at_least, lacks_memory
 from archlab.errors import RequestError, in_short
 from archlab.frozen import replace
+from archlab.interrupt import leave_ends
 from archlab.plugins import load_again
 from archlab.request import Request, read_request
 from archlab.verify import Verified, verify
@@ -36,7 +36,7 @@ Tell = Callable[..., None]
 
 def main() -> None:
     """Do the job on stdin, and tell of each step on stdout as it is done."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this process
+    leave_ends()  # the parent is told too, and ends this process
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler tells of its start and stop
     events = stdout.keep()
     job = json.loads(sys.stdin.readline())

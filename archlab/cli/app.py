@@ -15,6 +15,7 @@ import archlab
 from archlab import stdout
 from archlab.cli.options import Plugins, print_json
 from archlab.errors import ArchlabError, RequestError, UnknownFlag, in_short
+from archlab.interrupt import exit_code, take_ends
 
 app = typer.Typer(
     name="archlab",
@@ -95,6 +96,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     gc.set_threshold(50_000, 20, 100)  # imports make many objects and little garbage: a tenth of a short command
     sys.stdout = stdout.keep()
+    take_ends()
     sys.exit(run(lambda: _written(answer(arguments)), arguments))
 
 
@@ -111,7 +113,7 @@ def answer(arguments: list[str]) -> int:
 
 
 def run(call: Callable[[], Any], arguments: list[str]) -> int:
-    """The exit code of a call: 0 fine, 1 not ok, 2 a wrong request, 130 Ctrl-C. Prints the error, if any."""
+    """The exit code of a call: 0 fine, 1 not ok, 2 a wrong request, 128 + a signal (130 Ctrl-C). Prints the error."""
     try:
         result = call()
     except UnknownFlag as error:
@@ -121,17 +123,17 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
     except SystemExit as stop:
         return _ended(stop.code, arguments)
     except KeyboardInterrupt:
-        return 130
+        return exit_code()
     except BrokenPipeError:
         stdout.drop()
         return 0
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # else it is a file's
             stdout.drop()
-            print(f"archlab: standard output cannot be written: {error.strerror}", file=sys.stderr)
-            return 1
+            stdout.say(f"archlab: standard output cannot be written: {error.strerror}")
+            return exit_code(otherwise=1)
         if isinstance(error, typer.Abort):
-            return 130
+            return exit_code()
         if hasattr(error, "format_message"):  # a usage error of Typer's own parser, which it does not export
             return _refuse(RequestError(_once(error.format_message())), arguments)
         where = "" if "--debug" in arguments else "; --debug shows where"

@@ -11,6 +11,7 @@ from archlab import completion
 from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Plugins, listed, print_answer
 from archlab.document import Document
 from archlab.errors import RequestError
+from archlab.interrupt import exit_code
 
 if TYPE_CHECKING:
     from archlab.bench.figures import Figures
@@ -91,7 +92,7 @@ def bench(
             print_answer(lambda: document(done[0]), form, as_json, None)
         raise
     if done[0].interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code())
     if not done[0].ok:
         raise typer.Exit(1)
 

@@ -11,6 +11,7 @@ import typer
 from archlab import completion
 from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Plugins, Quiet, Sort, print_json
 from archlab.errors import RequestError
+from archlab.interrupt import exit_code
 from archlab.units import counted
 
 
@@ -59,7 +60,7 @@ def finish(outcome: Any, as_json: bool, explain: str | None = None) -> None:
         left = f"{counted(outcome.missing, 'point')} without a record" if outcome.missing else "interrupted"
         print(f"archlab: {left}; archlab resume {outcome.folder} goes on", file=sys.stderr)
     if outcome.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code())
     if outcome.problem is not None:
         print(f"archlab: the sweep ended early: {outcome.problem}", file=sys.stderr)
     if outcome.problem is not None or outcome.missing or not all_ok:
