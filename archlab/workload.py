@@ -87,6 +87,10 @@ class BenchOptions(Frozen):
     graphs: bool = option(False, "decode steps replayed as one CUDA graph, with a static KV cache; not with compile")
     backend: str | None = option(None, "the attention that must run; null: whichever torch chooses", valid=BACKENDS)
 
+    processes: int = option(
+        6, "new ones of each point that takes turns, one after another; ratios have an interval over 6 or more", ge=1
+    )
+
     def __post_init__(self) -> None:
         if self.max_repeats < self.min_repeats:
             problem = f"{self.max_repeats} must be >= min_repeats = {self.min_repeats}"

@@ -46,7 +46,10 @@ def bench(
     batch: Annotated[str | None, typer.Option("--batch", help="Sequences at once: 1,8.")] = None,
     context: Annotated[str | None, typer.Option("--context", help="Tokens of each prompt: 512,2k.")] = None,
     in_turns: Annotated[
-        bool, typer.Option("--interleave", help="Let points take turns, A B C, B C A; ratios to the first.")
+        bool,
+        typer.Option(
+            "--interleave", help="Points take turns, A B C, B C A, in bench.processes each; ratios to the first."
+        ),
     ] = False,
     explain: Explain = None,
     form: Format = "table",

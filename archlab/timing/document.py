@@ -21,6 +21,7 @@ FORMULAS = (
     "this run, the read rate at this working set; --explain all has the numbers",
     "bound = tokens / max(FLOPs / matmul rate, bytes / read rate), the larger of which binds; reached = tok_s / bound",
 )
+INTERVAL = "the median's 95 % interval over processes; it takes 6 (bench.processes)"
 SPREAD = "10th and 90th percentile of the runs"
 
 
@@ -223,16 +224,19 @@ def _ratios(timed: Timed) -> Iterator[Table]:
     labels = _labels(timed.points)
     columns = [
         *(Column(name) for name in (*labels, "phase")),
-        Column("ratio", "x", "measured", "how many times as fast as the first, median of the rounds"),
+        Column("ratio", "x", "measured", "how many times as fast as the first, median over processes"),
+        Column("low", "x", "measured", INTERVAL),
+        Column("high", "x", "measured", INTERVAL),
         Column("p10", "x", "measured", "of the rounds"),
         Column("p90", "x", "measured", "of the rounds"),
-        Column("interval", "%", "measured", "half the width of the median's 95 % interval; it takes 6 rounds"),
+        Column("processes", "1", "measured", "new ones of each point, one after another"),
         Column("rounds", "1", "measured", "in each all ran once, in turn"),
     ]
     rows = [
         {label: timed.points[ratio.number].labels[label] for label in labels}
-        | {"phase": ratio.phase, "ratio": ratio.median, "p10": ratio.low, "p90": ratio.high, "rounds": ratio.rounds}
-        | {"interval": None if ratio.half_width is None else 100 * ratio.half_width}
+        | {"phase": ratio.phase, "ratio": ratio.median, "p10": ratio.low, "p90": ratio.high}
+        | dict(zip(("low", "high"), ratio.interval or (None, None), strict=True))
+        | {"processes": ratio.processes, "rounds": ratio.rounds}
         for ratio in timed.ratios
     ]
     about = "of the first of the same batch and context; above 1 is faster"

@@ -157,11 +157,11 @@ def test_only_what_differs_labels_a_row_and_the_curves() -> None:
 def test_ratios_are_shown_with_their_spread() -> None:
     found = asked("gqa", "gqa", "model/attention=mqa")
     records = [timed(point, 10.0) for point in found]
-    ratio = Ratio("decode", 1, 1.25, 1.2, 1.4, 0.03, 9)
+    ratio = Ratio("decode", 1, 1.25, 1.2, 1.4, (1.22, 1.31), 9, 6)
     (row,) = answer(found, *records, ratios=(ratio,))["tables"]["ratios"]["rows"]
     assert row == {
         "model": "gqa model/attention=mqa", "phase": "decode", "ratio": 1.25, "p10": 1.2, "p90": 1.4, "rounds": 9,
-        "interval": 3.0,
+        "low": 1.22, "high": 1.31, "processes": 6,
     }  # fmt: skip
 
 
