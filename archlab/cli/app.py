@@ -170,5 +170,5 @@ def _refuse(error: ArchlabError, arguments: list[str]) -> int:
     if "--json" in arguments:
         print_json({"error": error.as_dict()})
     else:
-        print(f"archlab: {error}", file=sys.stderr)
+        stdout.say(f"archlab: {error}")
     return error.exit_code

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from archlab import completion
+from archlab import completion, stdout
 from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Plugins, listed, print_answer
 from archlab.document import Document
 from archlab.errors import RequestError
@@ -115,4 +114,4 @@ def _tell(point: Point, made: Figures) -> None:
         else:
             spread = f" ({digits(figure.low)} to {digits(figure.high)})" if figure.low and figure.high else ""
             said = f"{digits(figure.value)} tok/s{spread}"
-        print(clean(f"{labels}  {phase}  {said}"), file=sys.stderr, flush=True)
+        stdout.say(clean(f"{labels}  {phase}  {said}"))

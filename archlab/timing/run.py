@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 import functools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from archlab import stdout
 from archlab.bench.child import alone
 from archlab.bench.figures import Figures, Trouble, missing
 from archlab.errors import RequestError
@@ -169,6 +169,6 @@ def _keep(record: Record, folder: Path) -> bool:
     try:
         save(record, folder)
     except OSError as error:
-        print(f"archlab: {folder}: the record cannot be written: {error.strerror}", file=sys.stderr)
+        stdout.say(f"archlab: {folder}: the record cannot be written: {error.strerror}")
         return False
     return True

@@ -187,6 +187,26 @@ def _children(pid):
 
 
 @pytest.mark.slow
+def test_a_line_of_progress_that_cannot_be_written_costs_nothing_that_was_timed(shell):
+    command = [
+        sys.executable,
+        "-m",
+        "archlab",
+        "bench",
+        *TINY,
+        "--phases",
+        "prefill,decode",
+        "--context",
+        "8",
+        "--json",
+    ]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=full, text=True)
+    assert ended.returncode == 0
+    assert [row["tok_s"] > 0 for row in json.loads(ended.stdout)["tables"]["throughput"]["rows"]] == [True, True]
+
+
+@pytest.mark.slow
 def test_a_full_disk_loses_no_row(shell):
     """outputs/ is a file: nothing can be written there."""
     (shell.folder / "outputs").write_text("")

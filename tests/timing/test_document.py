@@ -206,6 +206,12 @@ def test_a_point_that_cannot_be_is_refused_before_any_is_timed() -> None:
         asked("gpt2", contexts=[512, 1024])
 
 
+def test_a_prompt_may_be_as_long_as_the_positions_where_nothing_is_decoded() -> None:
+    assert len(asked("gpt2", contexts=[1024], phases=["prefill", "train"])) == 1
+    with pytest.raises(ConfigError, match="prompt 1025 tokens, but learned positions end at 1024"):
+        asked("gpt2", contexts=[1025], phases=["train"])
+
+
 def test_a_warning_is_said_once_with_the_points_that_it_holds_for() -> None:
     found = asked("gqa", batches=[1, 2, 4])
     records = [timed(point, 25.0) for point in found]
