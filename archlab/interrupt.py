@@ -3,8 +3,10 @@ goes on or raises something else."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,6 +14,9 @@ from typing import Any
 
 ENDS = ("SIGTERM", "SIGHUP")
 """What `timeout`, a scheduler and a terminal that is closed send; by name, for Windows has not both."""
+
+GRACE = 1.0
+"""Seconds in which a process that was told as well ends this one."""
 
 Then = Callable[[int, "FrameType | None"], Any]
 _taken: list[int] = []
@@ -27,12 +32,23 @@ def take_ends() -> None:
 
 
 def leave_ends() -> None:
-    """Do nothing at Ctrl-C, nor at what else asks this process to end: another one that is told as well will end it.
+    """Leave it to another process to end this one: it is told as well, or this one alone was, and ends after `GRACE`.
 
-    Not ignored, which programs that it starts would inherit.
+    Ctrl-C is always for both. Nothing is ignored, which programs that are started would inherit.
     """
-    for number in (signal.SIGINT, *_ends()):
-        signal.signal(number, lambda number, frame: None)
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    told: list[float] = []
+
+    def later(number: int, frame: FrameType | None) -> None:
+        if not told:
+            threading.Timer(GRACE, os.kill, (os.getpid(), number)).start()
+        elif time.monotonic() >= told[0] + GRACE:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        told.append(time.monotonic())
+
+    for number in _ends():
+        signal.signal(number, later)
 
 
 def exit_code(otherwise: int = 128 + signal.SIGINT) -> int:

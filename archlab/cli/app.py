@@ -50,7 +50,7 @@ COMMANDS = {
     "new": "new",
 }
 """Each command and the module of this folder that holds it, in the order of the help."""
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def _version(wanted: bool) -> None:

@@ -82,6 +82,7 @@ def test_a_point_is_checked_and_timed(config: dict[str, Any]) -> None:
     [
         "os.kill(os.getpid(), signal.SIGSEGV)",
         "os.kill(os.getpid(), signal.SIGKILL)",
+        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
         "os._exit(7)",
     ],
 )
@@ -90,7 +91,7 @@ def test_a_crash_loses_its_phase_and_no_other(config: dict[str, Any], faulty: An
     measured = measure(Job(config, PHASES, 120))
     assert statuses(measured) == {"prefill": "ok", "decode": "failed", "train": "ok"}
     said = measured.figures["decode_tok_s"].reason or ""
-    assert re.search(r"SIGSEGV|SIGKILL|exit code 7", said)
+    assert re.search(r"SIGSEGV|SIGKILL|SIGTERM|exit code 7", said)
     assert len(measured.checks) == 2
 
 
