@@ -21,6 +21,7 @@ FORMULAS = (
     "this run, the read rate at this working set; --explain all has the numbers",
     "bound = tokens / max(FLOPs / matmul rate, bytes / read rate), the larger of which binds; reached = tok_s / bound",
 )
+ROUNDS = "of the rounds, means of as many in a row as there are points"
 INTERVAL = "the median's 95 % interval over processes; it takes 6 (bench.processes)"
 SPREAD = "10th and 90th percentile of the runs"
 
@@ -227,8 +228,8 @@ def _ratios(timed: Timed) -> Iterator[Table]:
         Column("ratio", "x", "measured", "how many times as fast as the first, median over processes"),
         Column("low", "x", "measured", INTERVAL),
         Column("high", "x", "measured", INTERVAL),
-        Column("p10", "x", "measured", "of the rounds"),
-        Column("p90", "x", "measured", "of the rounds"),
+        Column("p10", "x", "measured", ROUNDS),
+        Column("p90", "x", "measured", ROUNDS),
         Column("processes", "1", "measured", "new ones of each point, one after another"),
         Column("rounds", "1", "measured", "in each all ran once, in turn"),
     ]

@@ -7,6 +7,7 @@ known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from archlab.bench.child import Turn
@@ -85,7 +86,9 @@ class Ratio(Frozen):
     """How many times as fast a point is as the first one: the median over sittings, of each the median of its rounds.
 
     low, high: 10th and 90th percentile of all rounds. interval: the ends of the median's 95 % interval over sittings;
-    None of few. processes: of the point, one a sitting.
+    None of few. processes: of the point, one a sitting. Of rounds, the geometric mean of as many in a row as there are
+    points is meant, in which each began once: of two points, the one that ends a round and begins the next finds all of
+    its data in the caches.
     """
 
     phase: str
@@ -104,18 +107,21 @@ def ratios(sittings: Sequence[Sitting], first: int, tokens: Callable[[str, int],
         made = [sitting.get(phase, []) for sitting in sittings]
         for number in sorted({number for rounds in made for each in rounds for number in each} - {first}):
             share = tokens(phase, number) / tokens(phase, first)
-            found = [_shares(rounds, first, number, share) for rounds in made]
+            both = [[each for each in rounds if first in each and number in each] for rounds in made]
+            found = [_in_a_row(rounds, [share * each[first] / each[number] for each in rounds]) for rounds in both]
             if any(found):
-                yield _ratio(phase, number, [shares for shares in found if shares])
+                yield _ratio(phase, number, [shares for shares in found if shares], sum(map(len, both)))
 
 
-def _shares(rounds: Sequence[Round], first: int, number: int, share: float) -> list[float]:
-    return [share * each[first] / each[number] for each in rounds if first in each and number in each]
+def _in_a_row(rounds: Sequence[Round], shares: Sequence[float]) -> list[float]:
+    """The geometric means of the shares of as many rounds in a row as have points; of all, where there are fewer."""
+    wide = min(len(shares), max(map(len, rounds), default=0))
+    starts = range(len(shares) - wide + 1) if wide else ()
+    return [math.prod(shares[start : start + wide]) ** (1 / wide) for start in starts]
 
 
-def _ratio(phase: str, number: int, found: Sequence[list[float]]) -> Ratio:
-    """A ratio of the rounds' in each sitting."""
+def _ratio(phase: str, number: int, found: Sequence[list[float]], rounds: int) -> Ratio:
+    """A ratio of what was found in each sitting."""
     middles, every = [quantile(shares, 0.5) for shares in found], [share for shares in found for share in shares]
     low, high = (quantile(every, at) for at in (0.1, 0.9))
-    middle, interval = quantile(middles, 0.5), median_interval(middles)
-    return Ratio(phase, number, middle, low, high, interval, len(every), len(middles))
+    return Ratio(phase, number, quantile(middles, 0.5), low, high, median_interval(middles), rounds, len(middles))
