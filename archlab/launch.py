@@ -31,10 +31,13 @@ from archlab.repeat import run_source
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from archlab.record import Record
 
 log = logging.getLogger("archlab")
 _landings: list[Landing] = []
 _refused: list[RequestError] = []
+_lost: list[Record] = []
+"""Of the run, measured, where it could not be written."""
 
 
 class FolderCallback:
@@ -76,7 +79,7 @@ class Outcome:
     """What a launch left behind. files: its records. missing: points of a sweep that have none.
 
     goes_on: whether it is a sweep that can be gone on with. interrupted: Ctrl-C ended it. problem: what ended it beside
-    its records.
+    its records. lost: the record of a run that could not be written.
     """
 
     files: list[Path]
@@ -86,6 +89,7 @@ class Outcome:
     goes_on: bool = False
     interrupted: bool = False
     problem: str | None = None
+    lost: Record | None = None
 
 
 def launch_from(source: str | None, arguments: Sequence[str], debug: bool = False, quiet: bool = False) -> Outcome:
@@ -119,6 +123,7 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = Fa
     argv = [*flags, *one_search_path([*extra, *normalise(overrides)])]
     _landings.clear()
     _refused.clear()
+    _lost.clear()
     problem: BaseException | None = None
     with noticed() as interrupts:
         try:
@@ -144,6 +149,8 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     found = landing.files() if landing is not None else []
     if not found and interrupted:
         raise Interrupted("interrupted before anything was finished")
+    if not found and problem is not None and _lost:
+        return Outcome([], None, False, problem=str(problem), lost=_lost[0])
     if not found and problem is not None:
         raise problem
     if landing is None:
@@ -255,7 +262,7 @@ def _run_alone(config: DictConfig, overrides: Sequence[str], folder: Path) -> fl
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
         with of_phases() as on_progress:
-            return objective(kept_point(plain, overrides, folder, on_progress=on_progress))
+            return objective(kept_point(plain, overrides, folder, on_progress=on_progress, on_lost=_lost.append))
     except RequestError as error:
         _refused.append(error)
         return math.nan

@@ -62,7 +62,7 @@ def finish(outcome: Any, as_json: bool, explain: str | None = None) -> None:
     if outcome.interrupted:
         raise typer.Exit(exit_code())
     if outcome.problem is not None:
-        stdout.say(f"archlab: the sweep ended early: {outcome.problem}")
+        stdout.say(f"archlab: {'the sweep ended early: ' if outcome.multirun else ''}{outcome.problem}")
     if outcome.problem is not None or outcome.missing or not all_ok:
         raise typer.Exit(1)
 
@@ -77,7 +77,7 @@ def _show(outcome: Any, as_json: bool, explain: str | None) -> bool:
         from archlab.summary import print_end
 
         return print_end(outcome.files, as_json)
-    found = [row(file) for file in outcome.files]
+    found = [row(file) for file in outcome.files] or ([outcome.lost] if outcome.lost is not None else [])
     if outcome.multirun:
         print_comparison(found, None, "json" if as_json else "table", explain)
     elif found:  # none, where Hydra showed something of its own

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from archlab import point
 from archlab.bench.child import Turn
 from archlab.bench.figures import Figures
 from archlab.errors import RequestError
@@ -182,3 +183,22 @@ def test_ctrl_c_keeps_the_ratios_of_the_processes_that_ended(started: list[Any],
     assert timed.interrupted
     assert len(timed.records) == 2
     assert [(ratio.median, ratio.processes) for ratio in timed.ratios] == [(0.5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "oom"),
+        (MemoryError(), "oom"),
+        (ImportError("libgomp.so.1: cannot open shared object file"), "failed"),
+    ],
+)
+def test_a_point_that_is_only_checked_and_has_no_room_for_it_is_out_of_memory(
+    error: Exception, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def import_torch() -> None:
+        raise error
+
+    monkeypatch.setattr(point, "import_torch", import_torch)
+    config = {**asked([1])[0].config, "bench": {"phases": []}, "verify": True}
+    assert point.run_point(config, [], ()).status == status
