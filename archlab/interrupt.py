@@ -34,9 +34,9 @@ def take_ends() -> None:
 def leave_ends() -> None:
     """Leave it to another process to end this one: it is told as well, or this one alone was, and ends after `GRACE`.
 
-    Ctrl-C is always for both. Nothing is ignored, which programs that are started would inherit.
+    Ctrl-C, which is always for both, is ignored; the others are not, for programs that are started would inherit it.
     """
-    signal.signal(signal.SIGINT, lambda number, frame: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     told: list[float] = []
 
     def later(number: int, frame: FrameType | None) -> None:

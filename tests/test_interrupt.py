@@ -61,3 +61,23 @@ def test_it_is_held_back() -> None:
     said, code = sends("SIGTERM", block="interrupt.held_back()")
     assert said == ["went on"]
     assert code == -signal.SIGINT
+
+
+LEAVES = """
+import os, signal, time
+from archlab import interrupt
+
+interrupt.leave_ends()
+with interrupt.held_back():
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGHUP)
+print("went on", flush=True)
+time.sleep(30)
+"""
+
+
+def test_who_leaves_it_to_another_ends_all_the_same_where_that_does_not_come() -> None:
+    ended = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=20)
+    assert (ended.stdout, ended.stderr) == ("went on\n", "")
+    assert ended.returncode == -signal.SIGTERM
