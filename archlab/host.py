@@ -45,8 +45,9 @@ def available_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
 
 
 def total_memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Bytes of the machine, or what the process's cgroups may use of them."""
+    """Bytes of the machine, or what the process's cgroups and `ulimit -v` let it use of them."""
     limits = [_limit(folder / limit) for folder, limit, _ in _cgroup_files(_read(proc / "self/cgroup"), cgroups)]
+    limits.append(address_limit())
     total = _kib(_read(proc / "meminfo"), "MemTotal")
     return min([_physical_memory() if total is None else total, *(limit for limit in limits if limit is not None)])
 
@@ -65,13 +66,19 @@ def _cgroup_room(membership: str, root: Path) -> list[int]:
 
 
 def _address_room(proc: Path) -> list[int]:
-    """What the limit on this process's addresses (getrlimit(2), RLIMIT_AS) leaves; nothing where there is none."""
+    """What the limit on this process's addresses leaves; nothing where there is none."""
+    limit, held = address_limit(), _kib(_read(proc / "self/status"), "VmSize")
+    return [] if limit is None or held is None else [limit - held]
+
+
+def address_limit() -> int | None:
+    """Bytes of addresses that a process may have (getrlimit(2), RLIMIT_AS; `ulimit -v`); None without a limit."""
     try:
         import resource
     except ImportError:  # Windows has no such limits
-        return []
-    limit, held = resource.getrlimit(resource.RLIMIT_AS)[0], _kib(_read(proc / "self/status"), "VmSize")
-    return [] if limit == resource.RLIM_INFINITY or held is None else [limit - held]
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _cgroup_files(membership: str, root: Path) -> Iterator[tuple[Path, str, str]]:
@@ -221,10 +228,13 @@ def _said_by(*command: str) -> str:
     return ""
 
 
-def oom_kills() -> int:
-    """Processes that the kernel has killed for want of memory since it started; 0 where it does not say."""
-    found = re.search(r"^oom_kill (\d+)$", _read(PROC / "vmstat"), re.MULTILINE)
-    return int(found[1]) if found else 0
+def oom_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
+    """Processes that the kernel has killed for want of memory: of this process's cgroup, or, where that does not
+    say, of the machine; 0 where neither does."""
+    names = {"memory.max": "memory.events", _V1_FILES[0]: "memory.oom_control"}
+    own = (folder / names[limit] for folder, limit, _ in _cgroup_files(_read(proc / "self/cgroup"), cgroups))
+    counts = (re.search(r"^oom_kill (\d+)$", _read(file), re.MULTILINE) for file in (*own, proc / "vmstat"))
+    return next((int(count[1]) for count in counts if count), 0)
 
 
 class Busy:

@@ -21,7 +21,7 @@ from archlab import plan, plugins
 from archlab.compose import store_choices
 from archlab.errors import ArchlabError, RequestError
 from archlab.hydra_errors import hydra_errors
-from archlab.interrupt import noticed
+from archlab.interrupt import exit_code, noticed
 from archlab.landing import Landing
 from archlab.overrides import normalise, of_task, one_search_path, shown_by_hydra, split
 from archlab.presets import conf_dir
@@ -32,11 +32,14 @@ from archlab.repeat import run_source
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from archlab.record import Record
 
 log = logging.getLogger("archlab")
 _landings: list[Landing] = []
 _ended: list[Exception] = []
 """What ended a single run: raised in a job, Hydra would print a line of its own about it first."""
+_lost: list[Record] = []
+"""Of the run, measured, where it could not be written."""
 
 
 class FolderCallback:
@@ -71,7 +74,9 @@ class _Stopped(BaseException):
 class Interrupted(ArchlabError):
     """Ctrl-C, before anything was finished."""
 
-    exit_code = 130
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code()
 
 
 @dataclass
@@ -79,7 +84,7 @@ class Outcome:
     """What a launch left behind. files: its records. missing: points of a sweep that have none.
 
     goes_on: whether it is a sweep that can be gone on with. interrupted: Ctrl-C ended it. problem: what ended it beside
-    its records.
+    its records. lost: the record of a run that could not be written.
     """
 
     files: list[Path]
@@ -89,6 +94,7 @@ class Outcome:
     goes_on: bool = False
     interrupted: bool = False
     problem: str | None = None
+    lost: Record | None = None
 
 
 def launch_from(source: str | None, arguments: Sequence[str], debug: bool = False, quiet: bool = False) -> Outcome:
@@ -124,6 +130,7 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = Fa
     argv = [*flags, *one_search_path([*extra, *normalise(overrides)])]
     _landings.clear()
     _ended.clear()
+    _lost.clear()
     problem: BaseException | None = None
     with noticed() as interrupts:
         try:
@@ -149,6 +156,8 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     found = landing.files() if landing is not None else []
     if not found and interrupted:
         raise Interrupted("interrupted before anything was finished")
+    if not found and problem is not None and _lost:
+        return Outcome([], None, False, problem=str(problem), lost=_lost[0])
     if not found and problem is not None:
         raise problem
     if landing is None:
@@ -262,7 +271,7 @@ def _run_alone(config: DictConfig, overrides: Sequence[str], folder: Path) -> fl
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
         with of_phases() as on_progress:
-            return objective(kept_point(plain, overrides, folder, on_progress=on_progress))
+            return objective(kept_point(plain, overrides, folder, on_progress=on_progress, on_lost=_lost.append))
     except Exception as error:
         _ended.append(error)
         return math.nan

@@ -16,6 +16,7 @@ import archlab
 from archlab.bench.child import Job, Turn, alone
 from archlab.bench.child import turns as take_turns
 from archlab.bench.figures import Figures
+from archlab.bench.needs import lacks_memory
 from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
 from archlab.errors import RequestError
@@ -68,7 +69,8 @@ def point_in_turns(
     except RequestError:
         raise
     except Exception as error:
-        record.status, record.reason = "failed", " ".join(f"{type(error).__name__}: {error}".split())
+        record.status = "oom" if lacks_memory(error) else "failed"
+        record.reason = " ".join(f"{type(error).__name__}: {error}".split())
         record.notes += [traceback.format_exc()] if DEBUG in os.environ else []
     return record
 
@@ -119,8 +121,11 @@ def kept_point(
     folder: Path,
     flush: bool = True,
     on_progress: Progress | None = None,
+    on_lost: Callable[[Record], None] = lambda record: None,
 ) -> Record:
     """Run a point and leave its record; at Ctrl-C one of the phases that were finished, if any were.
+
+    on_lost: is told of a record with measured figures that cannot be written.
 
     Raises RequestError where it is refused, which leaves no record, OSError and KeyboardInterrupt.
     """
@@ -132,7 +137,12 @@ def kept_point(
         if figures:
             save(interrupted_point(config, overrides, typed, figures), folder, flush)
         raise
-    save(record, folder, flush)
+    try:
+        save(record, folder, flush)
+    except OSError:
+        if figures:
+            on_lost(record)
+        raise
     return record
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from archlab import stdout
 from archlab.plan import read_record
 from archlab.units import counted
 
@@ -31,7 +32,7 @@ def is_quiet() -> bool:
 def say(what: str) -> None:
     """Say what is about to be done, or how far it is, in a line of its own."""
     if not is_quiet():
-        print(f"[INFO] {what}", file=sys.stderr, flush=True)
+        stdout.say(f"[INFO] {what}")
 
 
 class Tally:

@@ -92,7 +92,7 @@ class Request(Frozen):
 
         So too where the objective or a constraint names a figure that the run will not have.
         """
-        self.workload.check(self.spec)
+        self.workload.check(self.spec, self.bench.phases)
         if self.run.objective != ("params",) or self.run.constraints:
             self._check_wanted(self.figures())
 

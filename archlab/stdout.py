@@ -26,10 +26,18 @@ def keep() -> TextIO:
     return open(copy, "w", encoding=sys.stdout.encoding, errors="backslashreplace", closefd=False)
 
 
-def drop() -> None:
-    """Let go what is still to be written: nobody reads it any more, or there is no room for it."""
+def drop(stream: TextIO | None = None) -> None:
+    """Let go what is still to be written to a stream, standard output: nobody reads it, or there is no room for it."""
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        os.dup2(nowhere.fileno(), (stream or sys.stdout).fileno())
+
+
+def say(what: str) -> None:
+    """Say it on standard error, if anybody is still there to read it."""
+    try:
+        print(what, file=sys.stderr, flush=True)
+    except OSError:
+        drop(sys.stderr)
 
 
 def is_named(file: str | None) -> bool:

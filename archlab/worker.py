@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import queue
-import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +22,10 @@ from typing import Any, TextIO
 from archlab import stdout
 from archlab.bench.figures import Figures
 from archlab.bench.listener import Listener
-from archlab.errors import RequestError
+from archlab.bench.needs import at_least, lacks_memory
+from archlab.errors import RequestError, in_short
 from archlab.frozen import replace
+from archlab.interrupt import leave_ends
 from archlab.plugins import load_again
 from archlab.request import Request, read_request
 from archlab.verify import Verified, verify
@@ -35,7 +36,7 @@ Tell = Callable[..., None]
 
 def main() -> None:
     """Do the job on stdin, and tell of each step on stdout as it is done."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this process
+    leave_ends()  # the parent is told too, and ends this process
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler tells of its start and stop
     events = stdout.keep()
     job = json.loads(sys.stdin.readline())
@@ -45,6 +46,10 @@ def main() -> None:
         do(job, _teller(events), said.get)
     except RequestError as error:
         _teller(events)(refused=str(error))
+    except Exception as error:  # such as of the dynamic loader, which torch comes by
+        if not lacks_memory(error):
+            raise
+        _teller(events)(lacks=in_short(error))
 
 
 def _end_with_the_parent(stdin: TextIO, said: queue.Queue[str]) -> None:
@@ -66,11 +71,15 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
 
     job: `config`; `typed`, the keys of it that the user set; `phases`, those to time; `check`, whether the module is
     checked first; `turns`, whether each timed run is asked for; `plugins`, those of the parent.
-    Events: `notes`, `checks`, `needs` (bytes by phase), `progress` (phase, share), `turn` (phase, why the runs made are
-    enough or null, seconds of the last), `figures`, `environment`; the last one has `done`.
+    Events: `needs` (bytes by phase; told anew with the `environment`, once torch has found the device), `notes`,
+    `checks`, `progress` (phase, share), `turn` (phase, why the runs made are enough or null, seconds of the last),
+    `figures`, `environment`; the last one has `done`, or says what it `lacks` memory for.
     """
     load_again(job["plugins"])
     request = read_request(job["config"], job["typed"])
+    spec, options = request.spec, replace(request.bench, phases=tuple(job["phases"]))
+    if job["check"]:  # the first of a point's children: later ones know more
+        tell(needs=at_least(options.phases, options.timed(spec), request.workload, request.run.device))
     recomputes = request.workload.recompute != "none"
     import_torch(*(["torch._dynamo"] if recomputes else []))  # a checkpoint's first use imports it
     if job["check"]:
@@ -81,9 +90,9 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
 
     run = request.run
     environment = bench.run(
-        request.spec,
+        spec,
         request.workload,
-        replace(request.bench, phases=tuple(job["phases"])),
+        options,
         run.device,
         run.seed,
         run.weights,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from archlab.components.tape import RECOMPUTE
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError
@@ -57,13 +59,13 @@ class Workload(Frozen):
             return self.contexts
         return tuple(sorted({min(self.length, spec.reach), *few_contexts(spec)}))
 
-    def check(self, spec: DecoderSpec) -> None:
-        """Raise ConfigError where the run is longer than the positions reach."""
-        if spec.max_length is not None and self.length > spec.max_length:
-            problem = (
-                f"prompt {self.prompt} + new {self.new} = {self.length} tokens, but "
-                f"{spec.position.choice} positions end at {spec.max_length}"
-            )
+    def check(self, spec: DecoderSpec, phases: Collection[str] = PHASES) -> None:
+        """Raise ConfigError where the run is longer than the positions reach. Without decode, no token is new."""
+        alone = bool(phases) and "decode" not in phases
+        tokens = self.prompt if alone else self.length
+        if spec.max_length is not None and tokens > spec.max_length:
+            said = "prompt" if alone else f"prompt {self.prompt} + new {self.new} ="
+            problem = f"{said} {tokens} tokens, but {spec.position.choice} positions end at {spec.max_length}"
             raise ConfigError("workload.prompt", problem, value=self.prompt)
 
 
@@ -86,6 +88,10 @@ class BenchOptions(Frozen):
     compile: bool = option(False, "torch.compile the model first; its seconds are told apart")
     graphs: bool = option(False, "decode steps replayed as one CUDA graph, with a static KV cache; not with compile")
     backend: str | None = option(None, "the attention that must run; null: whichever torch chooses", valid=BACKENDS)
+
+    processes: int = option(
+        6, "new ones of each point that takes turns, one after another; ratios have an interval over 6 or more", ge=1
+    )
 
     def __post_init__(self) -> None:
         if self.max_repeats < self.min_repeats:

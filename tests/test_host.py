@@ -99,6 +99,28 @@ def test_total_memory_is_the_machines_or_what_a_cgroup_may_use(tmp_path: Path) -
     assert host.total_memory(tmp_path, tmp_path) == 8 * GIB
 
 
+@pytest.mark.parametrize(
+    ("membership", "files", "kills"),
+    [
+        ("0::/box\n", {"box/memory.events": "oom 3\noom_kill 2\noom_group_kill 0\n"}, 2),
+        ("4:memory:/box\n", {"memory/box/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n"}, 5),
+        ("4:memory:/outside/box\n", {"memory/memory.oom_control": "oom_kill_disable 0\noom_kill 1\n"}, 1),
+        ("0::/\n", {}, 40),
+    ],
+)
+def test_out_of_memory_kills_are_of_the_own_cgroup_where_it_counts_them(
+    membership: str, files: dict[str, str], kills: int, tmp_path: Path
+) -> None:
+    """The files as cgroup-v2 and cgroup-v1 of the kernel's documentation have them; 40 are the whole machine's."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 40\nnuma_hit 7\n")
+    (tmp_path / "self/cgroup").write_text(membership)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert host.oom_kills(tmp_path, tmp_path) == kills
+
+
 @linux
 def test_a_limit_on_addresses_counts(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import resource

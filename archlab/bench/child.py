@@ -153,14 +153,28 @@ def _run(
                     print("go" if go else "enough", file=child.stdin, flush=True)
                 _take(event, measured, job)
                 done = "done" in event
+                if "lacks" in event:
+                    return Trouble("oom", f"out of memory: {event['lacks']}; {_asked(phases, measured)}")
         except TimeoutError:
             return Trouble("timeout", f"over the time limit of {job.limit:g} s for a point (bench.timeout)")
         finally:
             child.kill()  # after its last event too: what it still tears down is of no use
     if done:
         return None
+    counted = host.oom_kills() > killed_before
+    return _trouble(child.returncode, counted, _is_ready(measured), _asked(phases, measured))
+
+
+def _is_ready(measured: Measured) -> bool:
+    """Whether torch has told which device there is."""
+    return "timed_dtype" in measured.environment
+
+
+def _asked(phases: Sequence[str], measured: Measured) -> str:
+    """The memory that the phase needs in which a child ended, and what there is."""
     needed = next((measured.needed.get(phase) for phase in _untimed(phases, measured)), None)
-    return _trouble(child.returncode, host.oom_kills() > killed_before, needed)
+    has = f"there are {show_bytes(host.total_memory())} in all"
+    return room(needed, has, _is_ready(measured))
 
 
 def _untimed(phases: Sequence[str], measured: Measured) -> list[str]:
@@ -212,14 +226,20 @@ def _figures(made: Figures, measured: Measured, job: Job) -> None:
         job.on_figures(made)
 
 
-def _trouble(code: int, out_of_memory: bool, needed: int | None) -> Trouble:
-    """What an exit code says of a child that did not get to its end; needed: bytes of the phase that it was in."""
-    if code == -signal.SIGKILL and out_of_memory:
-        asked = room(needed, f"there are {show_bytes(host.total_memory())} in all")
-        return Trouble("oom", f"out of memory: the system killed the process that timed it; {asked}")
-    if code < 0:
-        return Trouble("failed", f"the process that timed it was ended by {_signal(-code)}")
-    return Trouble("failed", f"the process that timed it ended with exit code {code}; its error is above")
+def _trouble(code: int, counted: bool, ready: bool, asked: str) -> Trouble:
+    """What an exit code says of a child that did not get to its end.
+
+    counted: whether the kernel killed something for want of memory meanwhile. ready: whether torch had found the
+    device. asked: the memory that the phase needs, and what there is.
+    """
+    ended = f"was ended by {_signal(-code)}" if code < 0 else f"ended with exit code {code}; its error is above"
+    said = f"the process that timed it {ended}"
+    if code == -signal.SIGKILL and counted:
+        return Trouble("oom", f"{said}, and the kernel counted an out-of-memory kill meanwhile; {asked}")
+    if host.address_limit() is None:
+        return Trouble("failed", said)
+    said = f"{said}; addresses are limited (ulimit -v)"  # libraries that cannot have them each end a process their way
+    return Trouble("failed", said) if ready else Trouble("oom", f"{said}; {asked}")
 
 
 def _signal(number: int) -> str:

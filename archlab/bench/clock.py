@@ -155,7 +155,16 @@ def quantile(values: list[float], share: float) -> float:
 
 
 def median_half_width(values: list[float]) -> float | None:
-    """Half the width of the median's 95 % interval, as a share of the median; None below 6 values.
+    """Half the width of the median's 95 % interval, as a share of the median; None below 6 values."""
+    interval = median_interval(values)
+    if interval is None:
+        return None
+    (low, high), middle = interval, quantile(values, 0.5)
+    return (high - low) / 2 / middle if middle > 0 else 0.0
+
+
+def median_interval(values: list[float]) -> tuple[float, float] | None:
+    """The ends of the median's 95 % interval; None below 6 values.
 
     Distribution-free: the interval between the k-th lowest and the k-th highest value (Conover 1999, section 3.2).
     """
@@ -163,8 +172,7 @@ def median_half_width(values: list[float]) -> float | None:
     if k is None:
         return None
     ordered = sorted(values)
-    middle = quantile(ordered, 0.5)
-    return (ordered[-k] - ordered[k - 1]) / 2 / middle if middle > 0 else 0.0
+    return ordered[k - 1], ordered[-k]
 
 
 @functools.cache

@@ -26,9 +26,15 @@ class Trouble(Frozen):
     reason: str
 
 
-def room(needed: int | None, has: str) -> str:
-    """What was asked for, in bytes, None where that cannot be said, and what there is."""
-    return f"needs {show_bytes(needed)} (estimated), {has}" if needed is not None else has
+def room(needed: int | None, has: str, ready: bool = True) -> str:
+    """What was asked for, in bytes, None where that cannot be said, and what there is.
+
+    ready: whether torch was there; before, it may be more (`at_least`), and torch itself takes some.
+    """
+    if needed is None:
+        return has
+    size = show_bytes(needed)
+    return f"needs {size} (estimated), {has}" if ready else f"needs at least {size} (estimated) beside torch, {has}"
 
 
 def missing(phase: str, trouble: Trouble, how: str) -> Figures:

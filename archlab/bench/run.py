@@ -11,8 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import torch
-
 from archlab.bench import backends
 from archlab.bench.ceilings import Ceilings
 from archlab.bench.clock import Sample, measure
@@ -21,11 +19,9 @@ from archlab.bench.device import Device, environment, machine, pick
 from archlab.bench.figures import Figures, Trouble, compiling, missing, room, speeds
 from archlab.bench.fractions import fractions, work_of, working_set
 from archlab.bench.listener import Listener
+from archlab.bench.needs import lacks_memory, phase_memory
 from archlab.bench.phases import PHASES, Run, packs
 from archlab.components.head.spec import LanguageHead
-from archlab.cost.activations import Training
-from archlab.cost.memory import Inference, inference_memory, training_memory
-from archlab.cost.optimizers import RECIPES
 from archlab.decoder.module import Decoder
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import Unsaid
@@ -37,9 +33,6 @@ from archlab.units import DTYPE_BYTES, show_bytes
 from archlab.workload import BenchOptions, Workload
 
 T = TypeVar("T")
-
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
-"""What an error says, in lower case, when an allocation failed: torch has no class of its own for it on the CPU."""
 
 
 def run(
@@ -222,15 +215,11 @@ class Bench:
 
 
 def memory_of(phase: str, spec: DecoderSpec, workload: Workload, device: Device) -> int:
-    """Bytes that a phase needs, estimated; training is timed with AdamW, all in the dtype of the weights."""
-    kind, dtype = device.name.partition(":")[0], workload.weight_dtype
-    if phase == "train":
-        training = Training(workload.batch, workload.prompt, dtype, kind, workload.recompute)
-        return training_memory(spec, training, RECIPES["adamw"]).total
-    work = Inference(workload.batch, workload.prompt, workload.length, dtype, workload.cache_dtype, kind)
-    more = workload.batch * (workload.prompt - 1) * spec.head.width * DTYPE_BYTES[dtype] if phase == "prefill" else 0
-    copied = spec.head.width * spec.d_model * DTYPE_BYTES[dtype] if packs(dtype, kind) and _is_tied(spec) else 0
-    return inference_memory(spec, work).total + copied + (more if workload.logits == "all" else 0)
+    """Bytes that a phase needs, estimated, the copy among them that a packed tied head is."""
+    dtype = workload.weight_dtype
+    copies = phase != "train" and packs(dtype, device.kind) and _is_tied(spec)
+    copied = spec.head.width * spec.d_model * DTYPE_BYTES[dtype] if copies else 0
+    return phase_memory(phase, spec, workload, device.kind) + copied
 
 
 def _is_tied(spec: DecoderSpec) -> bool:
@@ -242,6 +231,4 @@ def _trouble(error: BaseException, asked: str) -> Trouble:
     if isinstance(error, backends.Unable):
         return Trouble("invalid", str(error))
     first = str(error).partition("\n")[0] or type(error).__name__
-    lacking = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    lacking = lacking or any(words in str(error).lower() for words in OUT_OF_MEMORY)
-    return Trouble("oom", f"out of memory: {first}; {asked}") if lacking else Trouble("failed", first)
+    return Trouble("oom", f"out of memory: {first}; {asked}") if lacks_memory(error) else Trouble("failed", first)

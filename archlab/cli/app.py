@@ -15,6 +15,7 @@ import archlab
 from archlab import stdout
 from archlab.cli.options import Plugins, print_json
 from archlab.errors import EMPTY, ArchlabError, RequestError, UnknownFlag, in_short, shortened
+from archlab.interrupt import exit_code, take_ends
 
 app = typer.Typer(
     name="archlab",
@@ -51,7 +52,7 @@ COMMANDS = {
 """Each command and the module of this folder that holds it, in the order of the help."""
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 """What is wrong with a path that was named, wherever it is found out."""
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def _version(wanted: bool) -> None:
@@ -97,6 +98,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     gc.set_threshold(50_000, 20, 100)  # imports make many objects and little garbage: a tenth of a short command
     sys.stdout = stdout.keep()
+    take_ends()
     sys.exit(run(lambda: _written(answer(arguments)), arguments))
 
 
@@ -126,7 +128,7 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
 
 
 def run(call: Callable[[], Any], arguments: list[str]) -> int:
-    """The exit code of a call: 0 fine, 1 not ok, 2 a wrong request, 130 Ctrl-C. Prints the error, if any."""
+    """The exit code of a call: 0 fine, 1 not ok, 2 a wrong request, 128 + a signal (130 Ctrl-C). Prints the error."""
     try:
         result = call()
     except UnknownFlag as error:
@@ -136,7 +138,7 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
     except SystemExit as stop:
         return _ended(stop.code, arguments)
     except KeyboardInterrupt:
-        return 130
+        return exit_code()
     except BrokenPipeError:
         stdout.drop()
         return 0
@@ -144,7 +146,7 @@ def run(call: Callable[[], Any], arguments: list[str]) -> int:
         return _closed(error, arguments)
     except Exception as error:
         if isinstance(error, typer.Abort):
-            return 130
+            return exit_code()
         if hasattr(error, "format_message"):  # a usage error of Typer's own parser, which it does not export
             return _refuse(RequestError(_once(error.format_message())), arguments)
         return _unforeseen(error, arguments)
@@ -155,8 +157,8 @@ def _closed(error: OSError, arguments: list[str]) -> int:
     """The exit code where the system did not let a file be read or written, stdout among them."""
     if error.filename is None and error.errno in NO_ROOM:  # else it is a file's
         stdout.drop()
-        print(f"archlab: standard output cannot be written: {error.strerror}", file=sys.stderr)
-        return 1
+        stdout.say(f"archlab: standard output cannot be written: {error.strerror}")
+        return exit_code(otherwise=1)
     if error.filename is None and error.errno == errno.ENOENT:  # of the system's calls that take no path
         return _refuse(RequestError("the folder that this was started in is no longer there"), arguments)
     if error.filename is not None and error.errno in CLOSED:
@@ -199,5 +201,5 @@ def _refuse(error: ArchlabError, arguments: list[str]) -> int:
     if "--json" in arguments:
         print_json({"error": error.as_dict()})
     else:
-        print(f"archlab: {error}", file=sys.stderr)
+        stdout.say(f"archlab: {error}")
     return error.exit_code

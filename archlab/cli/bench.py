@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from archlab import completion
+from archlab import completion, stdout
 from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Plugins, listed, print_answer
 from archlab.document import Document
 from archlab.errors import RequestError
+from archlab.interrupt import exit_code
 
 if TYPE_CHECKING:
     from archlab.bench.figures import Figures
@@ -45,7 +45,10 @@ def bench(
     batch: Annotated[str | None, typer.Option("--batch", help="Sequences at once: 1,8.")] = None,
     context: Annotated[str | None, typer.Option("--context", help="Tokens of each prompt: 512,2k.")] = None,
     in_turns: Annotated[
-        bool, typer.Option("--interleave", help="Let points take turns, A B C, B C A; ratios to the first.")
+        bool,
+        typer.Option(
+            "--interleave", help="Points take turns, A B C, B C A, in bench.processes each; ratios to the first."
+        ),
     ] = False,
     explain: Explain = None,
     form: Format = "table",
@@ -91,7 +94,7 @@ def bench(
             print_answer(lambda: document(done[0]), form, as_json, None)
         raise
     if done[0].interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code())
     if not done[0].ok:
         raise typer.Exit(1)
 
@@ -111,4 +114,4 @@ def _tell(point: Point, made: Figures) -> None:
         else:
             spread = f" ({digits(figure.low)} to {digits(figure.high)})" if figure.low and figure.high else ""
             said = f"{digits(figure.value)} tok/s{spread}"
-        print(clean(f"{labels}  {phase}  {said}"), file=sys.stderr, flush=True)
+        stdout.say(clean(f"{labels}  {phase}  {said}"))

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from archlab import completion
+from archlab import completion, stdout
 from archlab.cli.options import OPEN, Debug, Explain, Format, Json, Plugins, Quiet, Sort, print_json
 from archlab.errors import RequestError
+from archlab.interrupt import exit_code
 from archlab.units import counted
 
 
@@ -57,11 +58,11 @@ def finish(outcome: Any, as_json: bool, explain: str | None = None) -> None:
     all_ok = _show(outcome, as_json, explain)
     if outcome.missing or (outcome.interrupted and outcome.goes_on):
         left = f"{counted(outcome.missing, 'point')} without a record" if outcome.missing else "interrupted"
-        print(f"archlab: {left}; archlab resume {outcome.folder} goes on", file=sys.stderr)
+        stdout.say(f"archlab: {left}; archlab resume {outcome.folder} goes on")
     if outcome.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(exit_code())
     if outcome.problem is not None:
-        print(f"archlab: the sweep ended early: {outcome.problem}", file=sys.stderr)
+        stdout.say(f"archlab: {'the sweep ended early: ' if outcome.multirun else ''}{outcome.problem}")
     if outcome.problem is not None or outcome.missing or not all_ok:
         raise typer.Exit(1)
 
@@ -76,7 +77,7 @@ def _show(outcome: Any, as_json: bool, explain: str | None) -> bool:
         from archlab.summary import print_end
 
         return print_end(outcome.files, as_json)
-    found = [row(file) for file in outcome.files]
+    found = [row(file) for file in outcome.files] or ([outcome.lost] if outcome.lost is not None else [])
     if outcome.multirun:
         print_comparison(found, None, "json" if as_json else "table", explain)
     elif found:  # none, where Hydra showed something of its own

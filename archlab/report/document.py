@@ -142,11 +142,15 @@ def number_text(value: float | int, column: Column) -> str:
 
 
 def csv_text(document: Document) -> str:
-    """Every row of every table, unrounded; the columns of all tables, empty where a table has none."""
+    """Every row of every table, unrounded; the columns of all tables, empty where a table has none.
+
+    `model` is the row's where its table has such a column, else the document's.
+    """
     import csv
 
     tables = _all_tables(document)
-    columns = dict.fromkeys(column.name for table in tables for column in table.columns)
+    names = dict.fromkeys(column.name for table in tables for column in table.columns)
+    columns = [name for name in names if name != "model"]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["model", "table", *columns])
@@ -154,7 +158,7 @@ def csv_text(document: Document) -> str:
         for row in table.rows:
             values = [row.get(name) for name in columns]
             texts = [clean(value) if isinstance(value, str) else value for value in values]
-            writer.writerow([clean(document.model), table.name, *texts])
+            writer.writerow([clean(row.get("model") or document.model), table.name, *texts])
     return out.getvalue()
 
 

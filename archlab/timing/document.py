@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ FORMULAS = (
     "this run, the read rate at this working set; --explain all has the numbers",
     "bound = tokens / max(FLOPs / matmul rate, bytes / read rate), the larger of which binds; reached = tok_s / bound",
 )
+ROUNDS = "of the rounds, means of as many in a row as there are points"
+INTERVAL = "the median's 95 % interval over processes; it takes 6 (bench.processes)"
 SPREAD = "10th and 90th percentile of the runs"
 
 
@@ -61,7 +64,7 @@ def document(timed: Timed) -> Document:
         verdict=_verdict(lines),
         assumptions=_assumptions(pairs),
         charts=[*_charts(lines, "batch"), *_charts(lines, "context")],
-        notes=[*_notes(pairs), *_without_ratios(timed), *FORMULAS, *_kept(timed)],
+        notes=[*_notes(pairs), *_warnings(pairs), *_without_ratios(timed), *FORMULAS, *_kept(timed)],
         explanations=[*_explanations(pairs)],
     )
 
@@ -222,16 +225,19 @@ def _ratios(timed: Timed) -> Iterator[Table]:
     labels = _labels(timed.points)
     columns = [
         *(Column(name) for name in (*labels, "phase")),
-        Column("ratio", "x", "measured", "how many times as fast as the first, median of the rounds"),
-        Column("p10", "x", "measured", "of the rounds"),
-        Column("p90", "x", "measured", "of the rounds"),
-        Column("interval", "%", "measured", "half the width of the median's 95 % interval; it takes 6 rounds"),
+        Column("ratio", "x", "measured", "how many times as fast as the first, median over processes"),
+        Column("low", "x", "measured", INTERVAL),
+        Column("high", "x", "measured", INTERVAL),
+        Column("p10", "x", "measured", ROUNDS),
+        Column("p90", "x", "measured", ROUNDS),
+        Column("processes", "1", "measured", "new ones of each point, one after another"),
         Column("rounds", "1", "measured", "in each all ran once, in turn"),
     ]
     rows = [
         {label: timed.points[ratio.number].labels[label] for label in labels}
-        | {"phase": ratio.phase, "ratio": ratio.median, "p10": ratio.low, "p90": ratio.high, "rounds": ratio.rounds}
-        | {"interval": None if ratio.half_width is None else 100 * ratio.half_width}
+        | {"phase": ratio.phase, "ratio": ratio.median, "p10": ratio.low, "p90": ratio.high}
+        | dict(zip(("low", "high"), ratio.interval or (None, None), strict=True))
+        | {"processes": ratio.processes, "rounds": ratio.rounds}
         for ratio in timed.ratios
     ]
     about = "of the first of the same batch and context; above 1 is faster"
@@ -290,14 +296,38 @@ def _assumptions(pairs: Sequence[tuple[Point, Record]]) -> dict[str, Any]:
 
 
 def _notes(pairs: Sequence[tuple[Point, Record]]) -> list[str]:
-    """Why points are not ok, what was dropped for them, why not to trust the clock; each once."""
+    """Why points are not ok, and what was dropped for them; each once."""
     found = []
     for point, record in pairs:
         said = [*record.notes, *([f"{record.status}: {record.reason}"] if not record.ok else [])]
         found += [f"{point.name}: {note}" for note in said]
-        if record.environment.get("warning"):
-            found.append(record.environment["warning"])
     return list(dict.fromkeys(found))
+
+
+def _warnings(pairs: Sequence[tuple[Point, Record]]) -> Iterator[str]:
+    """Why not to trust the clock: each reason once, as it is where it weighs most, and the points that it holds for."""
+    found: dict[str, list[tuple[str, Point]]] = {}
+    for point, record in pairs:
+        for said in filter(None, (record.environment.get("warning") or "").split("; ")):
+            found.setdefault(said.partition(": ")[0], []).append((said, point))
+    names = _labels([point for point, _ in pairs])
+    for held in found.values():
+        said = max((said for said, _ in held), key=_amount)
+        at = "; ".join(_called(point, names) for _, point in held)
+        most = "" if len({said for said, _ in held}) == 1 else "at most; "
+        which = "at every point" if len(held) == len(pairs) else f"at {len(held)} of {len(pairs)} points: {at}"
+        yield f"{said} ({most}{which})" if len(pairs) > 1 else said
+
+
+def _called(point: Point, names: Sequence[str]) -> str:
+    """`gqa, batch 8`."""
+    return ", ".join(f"{name} {point.labels[name]}".removeprefix("model ") for name in names)
+
+
+def _amount(warning: str) -> float:
+    """The number that a warning tells, 0 without one."""
+    found = re.search(r": .*?(\d+(\.\d+)?)", warning)
+    return float(found[1]) if found else 0.0
 
 
 def _charts(lines: Sequence[Line], over: str) -> Iterator[Chart]:

@@ -1,11 +1,17 @@
-"""Points that take turns: A B C, B C A, .., so that what a machine does meanwhile falls on all of them alike."""
+"""Points that take turns: A B C, B C A, .., so that what a machine does meanwhile falls on all of them alike.
+
+They do so in several sittings, each in new processes: the same code may take several per cent longer in one process
+than in the next, as its memory lies, so that the runs of one pair, however many, do not tell how well their ratio is
+known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from archlab.bench.child import Turn
-from archlab.bench.clock import median_half_width, quantile
+from archlab.bench.clock import median_interval, quantile
 from archlab.frozen import Frozen
 from archlab.record import Record
 from archlab.workload import PHASES
@@ -13,6 +19,9 @@ from archlab.workload import PHASES
 Running = Generator[Turn, bool, Record]
 Round = Mapping[int, float]
 """Seconds of a run by the point's number; without those that failed in it."""
+
+Sitting = dict[str, list[Round]]
+"""The rounds of each phase."""
 
 
 class Player:
@@ -42,13 +51,12 @@ class Player:
             self.turn, self.record = None, end.value
 
 
-def interleave(running: Sequence[Running], done: Callable[[int, Record], None]) -> dict[str, list[Round]]:
-    """Time points side by side, phase by phase, until the runs of each are enough; the rounds of each phase.
+def interleave(running: Mapping[int, Running], done: Callable[[int, Record], None], rounds: Sitting) -> None:
+    """Time points side by side, phase by phase, until the runs of each are enough, and put down each round as it ends.
 
-    done: is told of each point's record, as it ends.
+    running: by the point's number, in the order in which they start. done: is told of each point's record, as it ends.
     """
-    players = [Player(number, each) for number, each in enumerate(running)]
-    rounds: dict[str, list[Round]] = {}
+    players = [Player(number, each) for number, each in running.items()]
     for player in players:
         player.move(None)
     while True:
@@ -56,7 +64,7 @@ def interleave(running: Sequence[Running], done: Callable[[int, Record], None]) 
             player.tell(done)
         waiting = [player for player in players if player.turn is not None]
         if not waiting:
-            return rounds
+            return
         phase = min((player.phase for player in waiting), key=PHASES.index)
         _play([player for player in waiting if player.phase == phase], rounds.setdefault(phase, []))
 
@@ -75,9 +83,12 @@ def _play(players: Sequence[Player], made: list[Round]) -> None:
 
 
 class Ratio(Frozen):
-    """How many times as fast a point is as the first one: the median of the rounds' ratios, 10th and 90th percentile.
+    """How many times as fast a point is as the first one: the median over sittings, of each the median of its rounds.
 
-    half_width: of the median's 95 % interval, a share of it; None of few rounds.
+    low, high: 10th and 90th percentile of all rounds. interval: the ends of the median's 95 % interval over sittings;
+    None of few. processes: of the point, one a sitting. Of rounds, the geometric mean of as many in a row as there are
+    points is meant, in which each began once: of two points, the one that ends a round and begins the next finds all of
+    its data in the caches.
     """
 
     phase: str
@@ -85,18 +96,32 @@ class Ratio(Frozen):
     median: float
     low: float
     high: float
-    half_width: float | None
+    interval: tuple[float, float] | None
     rounds: int
+    processes: int
 
 
-def ratios(rounds: Mapping[str, Sequence[Round]], tokens: Callable[[str, int], int]) -> list[Ratio]:
+def ratios(sittings: Sequence[Sitting], first: int, tokens: Callable[[str, int], int]) -> Iterator[Ratio]:
     """Each point beside the first, phase by phase. tokens: of a run of a phase, by the point's number."""
-    found = []
-    for phase, made in rounds.items():
-        for number in sorted({number for each in made for number in each} - {0}):
-            share = tokens(phase, number) / tokens(phase, 0)
-            values = [share * each[0] / each[number] for each in made if 0 in each and number in each]
-            if values:
-                middle, low, high = (quantile(values, at) for at in (0.5, 0.1, 0.9))
-                found.append(Ratio(phase, number, middle, low, high, median_half_width(values), len(values)))
-    return found
+    for phase in dict.fromkeys(phase for sitting in sittings for phase in sitting):
+        made = [sitting.get(phase, []) for sitting in sittings]
+        for number in sorted({number for rounds in made for each in rounds for number in each} - {first}):
+            share = tokens(phase, number) / tokens(phase, first)
+            both = [[each for each in rounds if first in each and number in each] for rounds in made]
+            found = [_in_a_row(rounds, [share * each[first] / each[number] for each in rounds]) for rounds in both]
+            if any(found):
+                yield _ratio(phase, number, [shares for shares in found if shares], sum(map(len, both)))
+
+
+def _in_a_row(rounds: Sequence[Round], shares: Sequence[float]) -> list[float]:
+    """The geometric means of the shares of as many rounds in a row as have points; of all, where there are fewer."""
+    wide = min(len(shares), max(map(len, rounds), default=0))
+    starts = range(len(shares) - wide + 1) if wide else ()
+    return [math.prod(shares[start : start + wide]) ** (1 / wide) for start in starts]
+
+
+def _ratio(phase: str, number: int, found: Sequence[list[float]], rounds: int) -> Ratio:
+    """A ratio of what was found in each sitting."""
+    middles, every = [quantile(shares, 0.5) for shares in found], [share for shares in found for share in shares]
+    low, high = (quantile(every, at) for at in (0.1, 0.9))
+    return Ratio(phase, number, quantile(middles, 0.5), low, high, median_interval(middles), rounds, len(middles))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 import functools
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from archlab import stdout
 from archlab.bench.child import alone
 from archlab.bench.figures import Figures, Trouble, missing
 from archlab.errors import RequestError
@@ -15,7 +15,7 @@ from archlab.frozen import Frozen, replace
 from archlab.point import interrupted_point, invalid_point, point_in_turns, save
 from archlab.record import Record
 from archlab.timing.points import Point, found_cells
-from archlab.timing.rounds import Ratio, Running, interleave, ratios
+from archlab.timing.rounds import Ratio, Running, Sitting, interleave, ratios
 
 Tell = Callable[[Point, Figures], None]
 
@@ -58,28 +58,31 @@ def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Pat
     Raises RequestError for a point that its process refuses, but once another is finished, that one is `invalid`.
     """
     made = _Made(points, tell, folder)
-    found: list[Ratio] = []
     interrupted = False
     try:
         if in_turns:
             for cell in found_cells(points):
-                found += _side_by_side(points, cell, made)
+                _side_by_side(cell, made)
         else:
             for number, point in enumerate(points):
                 made.done(number, alone(_running(point, made, turns=False)))
     except KeyboardInterrupt:
         interrupted = True
         made.end()
-    return Timed(points, made.records, found, folder, interrupted, made.lost, in_turns)
+    return Timed(points, made.records, made.ratios(), folder, interrupted, made.lost, in_turns)
 
 
 class _Made:
-    """What there is so far. figures: of each point, those that were told of, also where it is not done."""
+    """What there is so far.
+
+    figures: of each point, those that were told of, also where it is not done. sittings: of the points of each cell.
+    """
 
     def __init__(self, points: Sequence[Point], tell: Tell, folder: Path) -> None:
         self.points, self.tell, self.folder = points, tell, folder
         self.records: dict[int, Record] = {}
         self.figures: dict[int, Figures] = {}
+        self.sittings: dict[tuple[int, int], list[Sitting]] = {}
         self.lost = 0
 
     def told(self, point: Point, figures: Figures) -> None:
@@ -92,6 +95,12 @@ class _Made:
         self.records[number] = record
         if not _keep(record, self.folder / str(number) if len(self.points) > 1 else self.folder):
             self.lost += 1
+
+    def ratios(self) -> list[Ratio]:
+        """Of each cell, to its first point."""
+        tokens = lambda phase, number: _tokens(self.points[number], phase)  # noqa: E731
+        first = {cell: next(at for at, point in enumerate(self.points) if point.cell == cell) for cell in self.sittings}
+        return [ratio for cell, sat in self.sittings.items() for ratio in ratios(sat, first[cell], tokens)]
 
     def end(self) -> None:
         """Keep what was measured of points that were interrupted."""
@@ -117,17 +126,36 @@ def _running(point: Point, made: _Made, turns: bool) -> Running:
         return record
 
 
-def _side_by_side(points: Sequence[Point], cell: tuple[int, int], made: _Made) -> list[Ratio]:
-    """The points of a cell in turns; their ratios, by the number among all."""
-    numbers = [number for number, point in enumerate(points) if point.cell == cell]
-    running = [_running(points[number], made, turns=True) for number in numbers]
+def _side_by_side(cell: tuple[int, int], made: _Made) -> None:
+    """The points of a cell in turns: once for their records, then in new processes for their ratios alone."""
+    numbers = [number for number, point in enumerate(made.points) if point.cell == cell]
+    sittings = made.sittings.setdefault(cell, [])
+    _sit({number: _running(made.points[number], made, turns=True) for number in numbers}, made.done, sittings)
+    if not any(len(each) > 1 for rounds in sittings[0].values() for each in rounds):
+        return
+    for sitting in range(1, max(made.points[number].request.bench.processes for number in numbers)):
+        start = sitting % len(numbers)
+        order = (*numbers[start:], *numbers[:start])
+        again = {number: _running(_again(made.points[number]), made, turns=True) for number in order}
+        _sit(again, lambda number, record: None, sittings)
+
+
+def _sit(running: Mapping[int, Running], done: Callable[[int, Record], None], sittings: list[Sitting]) -> None:
+    """One sitting, put down also where it is interrupted."""
+    sittings.append({})
     try:
-        rounds = interleave(running, lambda at, record: made.done(numbers[at], record))
+        interleave(running, done, sittings[-1])
     finally:
-        for each in running:
+        for each in running.values():
             each.close()  # where one was refused or interrupted, the others' processes end too
-    found = ratios(rounds, lambda phase, at: _tokens(points[numbers[at]], phase))
-    return [replace(ratio, number=numbers[ratio.number]) for ratio in found]
+
+
+def _again(point: Point) -> Point:
+    """The point once more, without what its record has already; all that follow take the time of the first together."""
+    bench = point.request.bench
+    seconds = bench.seconds / max(1, bench.processes - 1)
+    block = {**(point.config.get("bench") or {}), "ceilings": False, "seconds": seconds}
+    return replace(point, config={**point.config, "bench": block, "verify": False})
 
 
 def _tokens(point: Point, phase: str) -> int:
@@ -141,6 +169,6 @@ def _keep(record: Record, folder: Path) -> bool:
     try:
         save(record, folder)
     except OSError as error:
-        print(f"archlab: {folder}: the record cannot be written: {error.strerror}", file=sys.stderr)
+        stdout.say(f"archlab: {folder}: the record cannot be written: {error.strerror}")
         return False
     return True

@@ -14,7 +14,7 @@ HEAD = """# Commands
 What `archlab COMMAND --help` says, of every command. MODEL is a preset (`archlab models`), an archlab YAML, a Hugging
 Face `config.json`, or the folder of a run; what is to change of it follows it: `model/AXIS=CHOICE`,
 `model.AXIS.OPTION=VALUE`. Exit codes: 0 fine, 1 the run or a point of a sweep is not ok, 2 the request was wrong, 130
-Ctrl-C."""
+Ctrl-C, 143 SIGTERM, 129 SIGHUP; these three keep what is finished."""
 
 
 def pages() -> dict[str, str]:

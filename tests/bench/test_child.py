@@ -18,6 +18,7 @@ from archlab import host
 from archlab.bench import child
 from archlab.bench.child import Job, measure, turns
 from archlab.bench.device import Cpu
+from archlab.bench.needs import phase_memory
 from archlab.bench.run import memory_of
 from archlab.errors import RequestError
 from archlab.request import read_request
@@ -81,6 +82,7 @@ def test_a_point_is_checked_and_timed(config: dict[str, Any]) -> None:
     [
         "os.kill(os.getpid(), signal.SIGSEGV)",
         "os.kill(os.getpid(), signal.SIGKILL)",
+        "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)",
         "os._exit(7)",
     ],
 )
@@ -89,7 +91,7 @@ def test_a_crash_loses_its_phase_and_no_other(config: dict[str, Any], faulty: An
     measured = measure(Job(config, PHASES, 120))
     assert statuses(measured) == {"prefill": "ok", "decode": "failed", "train": "ok"}
     said = measured.figures["decode_tok_s"].reason or ""
-    assert re.search(r"SIGSEGV|SIGKILL|exit code 7", said)
+    assert re.search(r"SIGSEGV|SIGKILL|SIGTERM|exit code 7", said)
     assert len(measured.checks) == 2
 
 
@@ -149,6 +151,72 @@ def test_the_systems_killer_is_out_of_memory_with_what_was_asked(
     request = read_request(config, ())
     needed = show_bytes(memory_of(phase, request.spec, request.workload, Cpu()))
     assert said.endswith(f"; needs {needed} (estimated), there are 3.00 GiB in all")
+
+
+@pytest.fixture
+def before_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let the child do something of its own as soon as it is about to import torch."""
+
+    def inject(fault: str) -> None:
+        before, after = child.START.split("main()")
+        made = f"import os, resource, signal, archlab.worker as w; true = w.import_torch; w.import_torch = {fault}"
+        monkeypatch.setattr(child, "START", f"{before}{made}; main(){after}")
+
+    return inject
+
+
+def needed_at_least(config: dict[str, Any], phase: str) -> str:
+    request = read_request(config, ())
+    return show_bytes(phase_memory(phase, request.spec, request.workload, "cpu"))
+
+
+def test_the_systems_killer_before_torch_is_there_is_told_with_what_was_asked(
+    config: dict[str, Any], before_torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_torch("lambda *_: os.kill(os.getpid(), signal.SIGKILL)")
+    monkeypatch.setattr(host, "oom_kills", iter([3, 4, 4, 5]).__next__)
+    monkeypatch.setattr(host, "total_memory", lambda: 3 * 2**30)
+    measured = measure(Job(config, ("prefill", "train"), 120))
+    for phase in ("prefill", "train"):
+        figure = measured.figures[f"{phase}_tok_s"]
+        assert figure.status == "oom"
+        asked = f"needs at least {needed_at_least(config, phase)} (estimated) beside torch, there are 3.00 GiB in all"
+        assert (figure.reason or "").endswith(asked)
+
+
+def test_torch_that_has_no_room_is_out_of_memory(config: dict[str, Any], before_torch: Any) -> None:
+    """Its libraries alone are larger than these 200 MiB."""
+    before_torch("lambda *_: (resource.setrlimit(resource.RLIMIT_AS, (200 * 2**20, -1)), true())")
+    figure = measure(Job(config, ("prefill",), 120)).figures["prefill_tok_s"]
+    assert figure.status == "oom"
+    assert "failed to map segment" in (figure.reason or "")
+    assert f"needs at least {needed_at_least(config, 'prefill')} (estimated) beside torch" in (figure.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "counted", "ready", "limit", "status", "said"),
+    [
+        (-signal.SIGKILL, False, True, None, "failed", "SIGKILL"),
+        (-signal.SIGKILL, True, True, None, "oom", "counted an out-of-memory kill meanwhile; asked"),
+        (-signal.SIGABRT, True, False, None, "failed", "SIGABRT"),
+        (-signal.SIGABRT, False, False, 2**20, "oom", "SIGABRT; addresses are limited (ulimit -v); asked"),
+        (127, False, False, 2**20, "oom", "exit code 127"),
+        (-signal.SIGSEGV, False, True, 2**20, "failed", "SIGSEGV; addresses are limited (ulimit -v)"),
+    ],
+)
+def test_an_end_is_told_as_far_as_it_is_known(
+    code: int,
+    counted: bool,
+    ready: bool,
+    limit: int | None,
+    status: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host, "address_limit", lambda: limit)
+    trouble = child._trouble(code, counted, ready, "asked")
+    assert trouble.status == status
+    assert said in trouble.reason
 
 
 UNDER_A_LIMIT = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -74,14 +75,17 @@ def test_points_are_the_product_of_what_was_asked_and_each_leaves_a_record(shell
 def test_interleaved_points_have_ratios_to_the_first(shell):
     deep = ["model.n_layers=16" if word == "model.n_layers=1" else word for word in TINY]
     answer = shell(
-        *("bench", *TINY, *deep, "--phases", "prefill,decode", "--interleave", "--context", "8", "--json"), timeout=300
+        *("bench", "bench.processes=2", *TINY, *deep, "--phases", "prefill,decode", "--interleave"),
+        *("--context", "8", "--json"),
+        timeout=300,
     )
     assert answer.code == 0, answer.err
     found = rows(answer, "ratios")
     assert [row["phase"] for row in found] == ["prefill", "decode"]
     for row in found:
         assert row["p10"] <= row["ratio"] <= row["p90"]
-        assert row["rounds"] >= 1
+        assert row["rounds"] >= row["processes"] == 2
+        assert "low" not in row or row["low"] is None
         assert row["ratio"] < 1  # sixteen layers beside one
 
 
@@ -136,7 +140,10 @@ def test_a_phase_that_a_head_has_not_is_told_of_as_no_fault(shell):
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_was_finished_and_leaves_no_process(shell):
+@pytest.mark.parametrize(
+    ("end", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.killpg), (signal.SIGTERM, os.kill)]
+)
+def test_an_end_from_outside_keeps_what_was_finished_and_leaves_no_process(shell, end, send):
     """The second point would take for ever; the first one's record and row are there."""
     command = [sys.executable, "-m", "archlab", "bench", *TINY, *TINY, "bench.seconds=600", "bench.max_repeats=1000000"]
     command += ["bench.precision=1e-9", "--phases", "prefill", "--context", "8", "--json"]
@@ -148,16 +155,55 @@ def test_ctrl_c_keeps_what_was_finished_and_leaves_no_process(shell):
     while len(children := _children(running.pid)) == 0 and time.monotonic() < deadline:
         time.sleep(0.2)
     time.sleep(5)
-    os.killpg(running.pid, signal.SIGINT)
+    send(running.pid, end)
     out, _ = running.communicate(timeout=60)
-    assert running.returncode == 130
+    assert running.returncode == 128 + end
     assert len(json.loads(out)["tables"]["throughput"]["rows"]) == 1
+    assert len([file for file in shell.left() if file.endswith("record.json")]) == 1
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_costs_no_record(shell):
+    """Nothing can be shown any more; the first point's record is there, and neither process is."""
+    command = [sys.executable, "-m", "archlab", "bench", *TINY, *TINY, "bench.seconds=600", "bench.max_repeats=1000000"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(shell.folder)
+        os.execv(sys.executable, [*command, "bench.precision=1e-9", "--phases", "prefill", "--context", "8"])
+    shown = b""
+    while b" tok/s (" not in shown:
+        shown += os.read(terminal, 4096)
+    time.sleep(2)
+    children = _children(pid)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 128 + signal.SIGHUP
     assert len([file for file in shell.left() if file.endswith("record.json")]) == 1
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
 def _children(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+@pytest.mark.slow
+def test_a_line_of_progress_that_cannot_be_written_costs_nothing_that_was_timed(shell):
+    command = [
+        sys.executable,
+        "-m",
+        "archlab",
+        "bench",
+        *TINY,
+        "--phases",
+        "prefill,decode",
+        "--context",
+        "8",
+        "--json",
+    ]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=full, text=True)
+    assert ended.returncode == 0
+    assert [row["tok_s"] > 0 for row in json.loads(ended.stdout)["tables"]["throughput"]["rows"]] == [True, True]
 
 
 @pytest.mark.slow

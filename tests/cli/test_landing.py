@@ -130,7 +130,20 @@ def test_ctrl_c_before_anything_is_finished_leaves_nothing(shell, arguments):
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_the_phases_that_were_finished(shell):
+def test_what_was_measured_is_shown_where_its_record_cannot_be_written(shell):
+    """A file may have 1 KiB, which a record is larger than."""
+    words = "build model=gqa model.d_model=32 model.n_layers=1 model.vocab_size=61 workload.prompt=8 bench.seconds=0.05"
+    command = f"ulimit -f 1; {sys.executable} -m archlab {words} 'bench.phases=[prefill]' bench.ceilings=false --json"
+    ended = subprocess.run(["bash", "-c", command], cwd=shell.folder, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert json.loads(ended.stdout)["figures"]["prefill_tok_s"]["value"] > 0
+    assert "record.json: cannot be written: File too large" in ended.stderr
+    assert "ended early" not in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_from_outside_keeps_the_phases_that_were_finished(shell, end):
     """Decoding would take for ever; the prefill before it is printed and in the record."""
     command = [sys.executable, "-m", "archlab", "build", "model=gqa", "model.d_model=32", "model.n_layers=1"]
     command += ["model.vocab_size=61", "workload.prompt=8", "workload.new=200000", "bench.phases=[prefill,decode]"]
@@ -139,9 +152,9 @@ def test_ctrl_c_keeps_the_phases_that_were_finished(shell):
         command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     time.sleep(20)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, end)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + end, err
     found = json.loads(out)
     assert found["status"] == "failed"
     assert found["reason"] == "interrupted before all was timed"

@@ -202,3 +202,9 @@ def test_a_full_disk_is_one_message(shell, words):
         done = subprocess.run(command, cwd=shell.folder, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "archlab: standard output cannot be written: No space left on device\n"
+
+
+def test_a_file_that_may_not_grow_is_no_traceback(shell):
+    command = f"ulimit -f 1; {sys.executable} -m archlab models --json > models.json"
+    done = subprocess.run(["bash", "-c", command], cwd=shell.folder, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "archlab: standard output cannot be written: File too large\n")

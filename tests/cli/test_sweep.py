@@ -83,7 +83,8 @@ def test_choices_of_patterns_and_lists(shell):
     assert [len(point["composition"]["layer_kinds"]) for point in answer.json["points"]] == [2, 2]
 
 
-def test_ctrl_c_keeps_the_finished_records(shell):
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_from_outside_keeps_the_finished_records(shell, end):
     command = [sys.executable, "-m", "archlab", "build", "-m", f"seed={','.join(map(str, range(1000)))}", *PAPER]
     process = subprocess.Popen(
         command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -91,9 +92,9 @@ def test_ctrl_c_keeps_the_finished_records(shell):
     until = time.monotonic() + 120
     while len(_records(shell)) < 2 and time.monotonic() < until:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, end)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    assert process.returncode == 128 + end, err
     assert "Traceback" not in err
     kept = _records(shell)
     assert 2 <= len(kept) < 1000

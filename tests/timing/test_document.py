@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from archlab.cost.kv import kv_cache
 from archlab.errors import ConfigError
 from archlab.record import Figure, Record
+from archlab.report.document import csv_text
 from archlab.timing.document import document
 from archlab.timing.points import Asked, Point, points
 from archlab.timing.rounds import Ratio
@@ -154,11 +157,11 @@ def test_only_what_differs_labels_a_row_and_the_curves() -> None:
 def test_ratios_are_shown_with_their_spread() -> None:
     found = asked("gqa", "gqa", "model/attention=mqa")
     records = [timed(point, 10.0) for point in found]
-    ratio = Ratio("decode", 1, 1.25, 1.2, 1.4, 0.03, 9)
+    ratio = Ratio("decode", 1, 1.25, 1.2, 1.4, (1.22, 1.31), 9, 6)
     (row,) = answer(found, *records, ratios=(ratio,))["tables"]["ratios"]["rows"]
     assert row == {
         "model": "gqa model/attention=mqa", "phase": "decode", "ratio": 1.25, "p10": 1.2, "p90": 1.4, "rounds": 9,
-        "interval": 3.0,
+        "low": 1.22, "high": 1.31, "processes": 6,
     }  # fmt: skip
 
 
@@ -201,3 +204,32 @@ def test_nothing_to_time_is_refused() -> None:
 def test_a_point_that_cannot_be_is_refused_before_any_is_timed() -> None:
     with pytest.raises(ConfigError, match="positions end at 1024"):
         asked("gpt2", contexts=[512, 1024])
+
+
+def test_a_prompt_may_be_as_long_as_the_positions_where_nothing_is_decoded() -> None:
+    assert len(asked("gpt2", contexts=[1024], phases=["prefill", "train"])) == 1
+    with pytest.raises(ConfigError, match="prompt 1025 tokens, but learned positions end at 1024"):
+        asked("gpt2", contexts=[1025], phases=["train"])
+
+
+def test_a_warning_is_said_once_with_the_points_that_it_holds_for() -> None:
+    found = asked("gqa", batches=[1, 2, 4])
+    records = [timed(point, 25.0) for point in found]
+    loads = "the machine was loaded: other processes used {} of its 12 CPUs"
+    slow = "cpu has no bf16 arithmetic: torch emulates it, many times slower than fp32"
+    for record, load in zip(records, (1.5, None, 10.2), strict=True):
+        record.environment["warning"] = slow if load is None else f"{loads.format(load)}; {slow}"
+    notes = answer(found, *records)["notes"]
+    assert [note for note in notes if "loaded" in note] == [
+        f"{loads.format(10.2)} (at most; at 2 of 3 points: gqa, batch 1; gqa, batch 4)"
+    ]
+    assert [note for note in notes if "emulates" in note] == [f"{slow} (at every point)"]
+
+
+def test_csv_has_one_column_of_each_name_and_the_rows_own_model() -> None:
+    found = asked("gqa", "gqa", "model.n_layers=2")
+    made = document(Timed(found, {0: timed(found[0], 25.0), 1: timed(found[1], 50.0)}, [], Path("outputs/x")))
+    head, *rows = csv.reader(io.StringIO(csv_text(made)))
+    assert len(set(head)) == len(head)
+    speeds = {row[0]: float(row[head.index("tok_s")]) for row in rows if row[1] == "throughput"}
+    assert speeds == {"gqa": 25.0, "gqa model.n_layers=2": 50.0}

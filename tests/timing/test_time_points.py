@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from archlab import point
 from archlab.bench.child import Turn
 from archlab.bench.figures import Figures
 from archlab.errors import RequestError
@@ -132,3 +133,72 @@ def test_a_note_is_on_the_attention_that_is_timed(backend: str, said: str) -> No
     (point,) = points(Asked(["gemma-2-2b"], backends=[backend]))
     notes = interrupted_point(point.config, point.overrides, point.typed, TIMED).notes
     assert [note.removeprefix("attention: ").startswith(said) for note in notes] == [True]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The bench settings and the model's layers of each process in turn; each takes a second a layer and run."""
+    made: list[Any] = []
+
+    def point_in_turns(
+        config: Any, overrides: Any, typed: Any, progress: Any, told: Any, turns: bool
+    ) -> Generator[Turn, bool, Record]:
+        layers = config["model"]["n_layers"]
+        made.append((config["bench"], layers))
+        if len(made) == made_before_ctrl_c:
+            raise STOPPED
+        yield Turn("prefill", None, None)
+        yield Turn("prefill", "max_repeats", float(layers))
+        told(TIMED)
+        return Record(config, overrides, figures=TIMED)
+
+    made_before_ctrl_c = 8
+    monkeypatch.setattr(run, "point_in_turns", point_in_turns)
+    return made
+
+
+def two(processes: int) -> list[Point]:
+    other = [f"bench.processes={processes}", "bench.seconds=2", "gqa", "model.n_layers=1", "gqa", "model.n_layers=2"]
+    return points(Asked(other, phases=["prefill"]))
+
+
+def test_points_in_turns_sit_down_anew_for_their_ratios(started: list[Any], tmp_path: Path) -> None:
+    timed = time_points(two(processes=3), True, lambda *_: None, tmp_path)
+    assert [layers for _, layers in started] == [1, 2, 2, 1, 1, 2]  # each begins as often as it can
+    assert [bench.get("ceilings", True) for bench, _ in started] == [True, True, False, False, False, False]
+    assert [bench["seconds"] for bench, _ in started] == [2.0, 2.0, 1.0, 1.0, 1.0, 1.0]
+    (ratio,) = timed.ratios
+    assert (ratio.median, ratio.rounds, ratio.processes, ratio.interval) == (0.5, 3, 3, None)
+    assert [record.config["bench"]["seconds"] for record in timed.records.values()] == [2.0, 2.0]
+    assert sorted(file.parent.name for file in tmp_path.rglob("record.json")) == ["0", "1"]
+
+
+def test_one_process_of_each_is_all_where_that_is_asked_for(started: list[Any], tmp_path: Path) -> None:
+    (ratio,) = time_points(two(processes=1), True, lambda *_: None, tmp_path).ratios
+    assert (len(started), ratio.processes) == (2, 1)
+
+
+def test_ctrl_c_keeps_the_ratios_of_the_processes_that_ended(started: list[Any], tmp_path: Path) -> None:
+    timed = time_points(two(processes=6), True, lambda *_: None, tmp_path)
+    assert timed.interrupted
+    assert len(timed.records) == 2
+    assert [(ratio.median, ratio.processes) for ratio in timed.ratios] == [(0.5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "oom"),
+        (MemoryError(), "oom"),
+        (ImportError("libgomp.so.1: cannot open shared object file"), "failed"),
+    ],
+)
+def test_a_point_that_is_only_checked_and_has_no_room_for_it_is_out_of_memory(
+    error: Exception, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def import_torch() -> None:
+        raise error
+
+    monkeypatch.setattr(point, "import_torch", import_torch)
+    config = {**asked([1])[0].config, "bench": {"phases": []}, "verify": True}
+    assert point.run_point(config, [], ()).status == status
