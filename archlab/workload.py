@@ -87,8 +87,10 @@ class BenchOptions(Frozen):
     ceilings: bool = option(True, "measure what the device can do at best beside each phase")
     compile: bool = option(False, "torch.compile the model first; its seconds are told apart")
     graphs: bool = option(False, "decode steps replayed as one CUDA graph, with a static KV cache; not with compile")
+    inductor: tuple[str, ...] = option(
+        (), "switches of torch._inductor.config to turn on where compile is true, such as max_autotune"
+    )
     backend: str | None = option(None, "the attention that must run; null: whichever torch chooses", valid=BACKENDS)
-
     processes: int = option(
         6, "new ones of each point that takes turns, one after another; ratios have an interval over 6 or more", ge=1
     )
@@ -99,6 +101,8 @@ class BenchOptions(Frozen):
             raise ConfigError("max_repeats", problem, value=self.max_repeats)
         if self.graphs and self.compile:
             raise ConfigError("graphs", "true is given beside compile = true, which makes its own; set one", value=True)
+        if self.inductor and not self.compile:
+            raise ConfigError("inductor", "switches are given, and compile is false", value=self.inductor)
 
     def timed(self, spec: DecoderSpec) -> DecoderSpec:
         """The model that the clock runs: flex attention is for the model to say, other backends are for torch."""

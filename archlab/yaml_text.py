@@ -42,11 +42,12 @@ def _loader() -> Any:
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen: dict[str, int] = {}
+            seen: dict[str, Any] = {}
             for key, _ in node.value:  # before `<<` is merged, whose keys may be given again
-                line = key.start_mark.line + 1
-                if seen.setdefault(str(key.value), line) != line:
-                    raise ValueError(f"the key {key.value!r} is given twice, in lines {seen[key.value]} and {line}")
+                first = seen.setdefault(str(key.value), key)
+                if first is not key:
+                    lines = " and ".join(str(each.start_mark.line + 1) for each in (first, key))
+                    raise ValueError(f"the key {key.value!r} is given twice, in lines {lines}")
             return super().construct_mapping(node, deep)
 
     return Loader

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from archlab.bench import backends
 from archlab.bench.ceilings import Ceilings
 from archlab.bench.clock import Sample, measure
-from archlab.bench.compiled import compilations, compile_in_place
+from archlab.bench.compiled import check_switches, compilations, compile_in_place
 from archlab.bench.device import Device, environment, machine, pick
 from archlab.bench.figures import Figures, Trouble, compiling, missing, room, speeds
 from archlab.bench.fractions import fractions, work_of, working_set
@@ -53,6 +53,7 @@ def run(
     """
     device = pick(device) if isinstance(device, str) else device
     workload = workload.timed_in(device.native_dtype)
+    check_switches(options.inductor)
     spec = options.timed(spec)
     busy = Busy()
     figures: Figures = {}
@@ -64,7 +65,7 @@ def run(
         bench.listener.figures(made)
     device.release()
     found = environment(device, workload.weight_dtype, busy)
-    return figures, {**found, "attention": bench.attention, "compiled": options.compile}
+    return figures, {**found, "attention": bench.attention, "compiled": options.compile, "inductor": options.inductor}
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Bench:
         dtype = self.workload.weight_dtype
         decoder = build(self.spec, device=self.device.name, dtype=dtype, weights=self.weights, seed=self.seed)
         if self.options.compile:
-            compile_in_place(decoder, self.device, self.options.backend)
+            compile_in_place(decoder, self.device, self.options.backend, self.options.inductor)
         self.listener.progress("build", 1.0)
         return decoder
 

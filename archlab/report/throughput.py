@@ -122,5 +122,6 @@ def _where(record: Record) -> list[str]:
     workload = record.config.get("workload") or {}
     sizes = [f"{name} {workload[name]}" for name in ("batch", "prompt", "new") if name in workload]
     device = (record.environment.get(name) for name in ("device", "device_name"))
-    compiled = "compiled" if record.environment.get("compiled") else ""
+    switches = record.environment.get("inductor") or ()
+    compiled = " ".join(("compiled", *switches)) if record.environment.get("compiled") else ""
     return [clean(text) for text in (*device, record.environment.get("timed_dtype"), compiled, *sizes) if text]

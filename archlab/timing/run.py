@@ -98,7 +98,10 @@ class _Made:
 
     def ratios(self) -> list[Ratio]:
         """Of each cell, to its first point."""
-        tokens = lambda phase, number: _tokens(self.points[number], phase)  # noqa: E731
+
+        def tokens(phase: str, number: int) -> int:
+            return _tokens(self.points[number], phase)
+
         first = {cell: next(at for at, point in enumerate(self.points) if point.cell == cell) for cell in self.sittings}
         return [ratio for cell, sat in self.sittings.items() for ratio in ratios(sat, first[cell], tokens)]
 

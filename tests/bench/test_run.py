@@ -13,12 +13,14 @@ import torch
 from archlab.bench import phases
 from archlab.bench import run as bench
 from archlab.bench.ceilings import Ceilings
+from archlab.bench.compiled import compile_in_place
 from archlab.bench.device import Cpu
 from archlab.bench.listener import Listener
 from archlab.bench.phases import PHASES, Run
 from archlab.components.ffn.spec import FFN, FeedForward
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import parameters
+from archlab.decoder.build import build
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, RequestError
 from archlab.frozen import replace, values_of
@@ -137,6 +139,41 @@ def test_graphs_are_for_cuda(spec: DecoderSpec, workload: Workload, options: Ben
 def test_graphs_are_no_compilers(options: BenchOptions) -> None:
     with pytest.raises(ConfigError, match="graphs: true is given beside compile = true"):
         replace(options, graphs=True, compile=True)
+
+
+def test_switches_are_for_the_compiler(options: BenchOptions) -> None:
+    with pytest.raises(ConfigError, match="inductor: switches are given, and compile is false"):
+        replace(options, inductor=("max_autotune",))
+
+
+@pytest.mark.parametrize(("name", "meant"), [("max_autotun", "max_autotune"), ("max_autotune_gemm_backends", None)])
+def test_what_is_no_switch_is_refused_before_anything_is_built(
+    name: str, meant: str | None, spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any
+) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}' is no switch") as refused:
+        bench.run(spec, workload, replace(options, compile=True, inductor=("combo_kernels", name)), pretend(0.5))
+    assert meant is None or refused.value.nearest == meant
+
+
+@pytest.mark.parametrize(("kind", "graphs"), [("cpu", {}), ("cuda", {"triton.cudagraphs": True})])
+def test_switches_reach_the_compiler(
+    kind: str, graphs: dict[str, bool], spec: DecoderSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor import compile_fx
+
+    seen: list[dict[str, Any]] = []
+
+    def noted(graph: Any, inputs: Any, config_patches: dict[str, Any], **_: Any) -> Any:
+        seen.append(config_patches)
+        return graph.forward
+
+    decoder, device = build(spec, dtype="fp32").eval(), Cpu()
+    monkeypatch.setattr(compile_fx, "compile_fx", noted)
+    monkeypatch.setattr(type(device), "kind", kind)
+    compile_in_place(decoder, device, None, ["combo_kernels"])
+    with torch.no_grad():
+        decoder(torch.zeros(1, 4, dtype=torch.int64))
+    assert seen == [{"combo_kernels": True, **graphs}]
 
 
 @pytest.mark.gpu

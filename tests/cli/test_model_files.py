@@ -52,6 +52,13 @@ def test_a_key_that_is_given_twice(text, command, tmp_path, monkeypatch, capsys)
     assert capsys.readouterr().err == f"archlab: mine.yaml: cannot be read: {expected}\n"
 
 
+def test_a_key_that_is_given_twice_in_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.yaml").write_text("defaults: [gqa, _self_]\nnorm: {eps: 1e-5, eps: 1e-6}\n")
+    monkeypatch.chdir(tmp_path)
+    assert answer(["kv", "mine.yaml"]) == 2
+    assert "the key 'eps' is given twice, in lines 2 and 2" in capsys.readouterr().err
+
+
 def test_a_key_in_place_of_a_merged_one_is_not_given_twice(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.yaml").write_text(
         "defaults: [gqa, _self_]\nattention: &heads {n_heads: 4, n_kv_heads: 2}\n"
