@@ -34,7 +34,7 @@ SWEEPS = {
     ),
     "experiment": ("--config-dir", "mine", "experiment=small", "seed=1,2", "model.n_layers=2,3"),
     "verified": ("model.n_layers=1,2", "bench=none", "verify=true"),
-    "followed": ("model.n_layers=1,2", "model.about=${seed}", "bench=none"),
+    "followed": ("model.n_layers=1,2", "model.about=seed${seed}", "bench=none"),
     "folders": ("model.n_layers=1,2", "bench=none", "hydra.sweep.subdir=n${model.n_layers}"),
 }  # fmt: skip
 
