@@ -113,9 +113,12 @@ class _Made:
                 self.done(number, interrupted_point(*about, self.figures[id(point)]))
 
 
-def _running(point: Point, made: _Made, turns: bool) -> Running:
-    """The point's record. Raises RequestError where its process refuses it and nothing was finished before it."""
-    told = functools.partial(made.told, point)
+def _running(point: Point, made: _Made, turns: bool, again: bool = False) -> Running:
+    """The point's record. Raises RequestError where its process refuses it and nothing was finished before it.
+
+    again: only how long its runs take is of use, not what it is told of.
+    """
+    told = functools.partial(made.told, point) if not again else _told_before
     try:
         return (yield from point_in_turns(point.config, point.overrides, point.typed, None, told, turns))
     except RequestError as error:
@@ -129,6 +132,10 @@ def _running(point: Point, made: _Made, turns: bool) -> Running:
         return record
 
 
+def _told_before(figures: Figures) -> None:
+    """What the point's first process has told."""
+
+
 def _side_by_side(cell: tuple[int, int], made: _Made) -> None:
     """The points of a cell in turns: once for their records, then in new processes for their ratios alone."""
     numbers = [number for number, point in enumerate(made.points) if point.cell == cell]
@@ -136,10 +143,12 @@ def _side_by_side(cell: tuple[int, int], made: _Made) -> None:
     _sit({number: _running(made.points[number], made, turns=True) for number in numbers}, made.done, sittings)
     if not any(len(each) > 1 for rounds in sittings[0].values() for each in rounds):
         return
-    for sitting in range(1, max(made.points[number].request.bench.processes for number in numbers)):
+    processes = max(made.points[number].request.bench.processes for number in numbers)
+    for sitting in range(1, processes):
+        stdout.say(f"in turns in new processes, for the ratios: {sitting + 1} of {processes}")
         start = sitting % len(numbers)
         order = (*numbers[start:], *numbers[:start])
-        again = {number: _running(_again(made.points[number]), made, turns=True) for number in order}
+        again = {number: _running(_again(made.points[number]), made, turns=True, again=True) for number in order}
         _sit(again, lambda number, record: None, sittings)
 
 
