@@ -14,13 +14,14 @@ from archlab.bench import phases
 from archlab.bench import run as bench
 from archlab.bench.ceilings import Ceilings
 from archlab.bench.compiled import compile_in_place
-from archlab.bench.device import Cpu
+from archlab.bench.device import Cpu, pick
 from archlab.bench.listener import Listener
 from archlab.bench.phases import PHASES, Run
 from archlab.components.ffn.spec import FFN, FeedForward
 from archlab.cost.kv import kv_cache
 from archlab.cost.params import parameters
 from archlab.decoder.build import build
+from archlab.decoder.cache import KVCache
 from archlab.decoder.spec import DecoderSpec
 from archlab.errors import ConfigError, RequestError
 from archlab.frozen import replace, values_of
@@ -406,3 +407,16 @@ def failing(what: BaseException | Callable[[], object]) -> Any:
         yield Run(call, 1, 1, "nothing")
 
     return phase
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("switches", [("combo_kernels",), ("combo_kernels", "coordinate_descent_tuning")])
+@torch.no_grad()
+def test_a_step_compiled_with_switches_is_the_eager_one(spec: DecoderSpec, switches: tuple[str, ...]) -> None:
+    decoder = build(spec, "cuda", "fp32", seed=1).eval()
+    ids = torch.arange(16, device="cuda")[None]
+    wanted = decoder(ids)
+    compile_in_place(decoder, pick("cuda"), None, switches)
+    cache = KVCache(spec, 1, 16, device="cuda")
+    found = torch.cat([decoder(step, cache).clone() for step in ids.split(1, 1)], 1)
+    assert torch.allclose(found, wanted, rtol=0, atol=1e-4)

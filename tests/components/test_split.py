@@ -284,3 +284,15 @@ def test_parts_on_cuda(masked: str, width: int, values: int, parts: int) -> None
     there[0] = added(there[0], torch.bfloat16)
     found = split.in_parts(q.cuda(), k.cuda(), v.cuda(), *there, 0.05, parts)
     assert torch.allclose(found.cpu().double(), by_hand(q, k, v, mask, sinks, 0.05), rtol=0, atol=2e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("window", [None, 9])
+@torch.no_grad()
+def test_sinks_by_log_sums_on_cuda(window: int | None) -> None:
+    q, k, sinks = (drawn(2, 8, 61, 64, dtype=torch.bfloat16), drawn(2, 2, 61, 64, dtype=torch.bfloat16), drawn(8))
+    visible = torch.ones(61, 61, dtype=torch.bool).tril()
+    visible = visible if window is None else visible.triu(1 - window)
+    mask = None if window is None else visible.cuda()
+    found = attend(*(t.cuda() for t in (q, k, k)), scale=0.1, causal=window is None, mask=mask, sinks=sinks.cuda())
+    assert torch.allclose(found.cpu().double(), by_hand(q, k, k, visible, sinks, 0.1), rtol=0, atol=2e-2)
