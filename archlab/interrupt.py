@@ -40,12 +40,13 @@ def leave_ends() -> None:
     told: list[float] = []
 
     def later(number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
         if not told:
+            told.append(now)  # before the timer starts, so that its signal is not taken for one that came meanwhile
             threading.Timer(GRACE, os.kill, (os.getpid(), number)).start()
-        elif time.monotonic() >= told[0] + GRACE:
+        elif now >= told[0] + GRACE:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        told.append(time.monotonic())
 
     for number in _ends():
         signal.signal(number, later)
