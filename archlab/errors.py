@@ -31,21 +31,23 @@ class RequestError(ArchlabError):
 
 
 class UnknownFlag(RequestError):
-    """A flag that neither the command nor Hydra has."""
+    """A flag that the command does not take where it stands. known: those of `archlab build`; own: the command's."""
 
-    def __init__(self, flag: str, known: Iterable[str]) -> None:
-        self.flag, self.known = flag, list(known)
+    def __init__(self, flag: str, known: Iterable[str], own: Iterable[str] = ()) -> None:
+        self.flag, self.known, self.own = flag, list(known), list(own)
         super().__init__(flag)
 
     def __str__(self) -> str:
-        if self.flag in self.known:  # of another command, or of Hydra
+        if self.flag in self.own:
+            return f"{self.flag} stands after --, where no option is read"
+        if self.flag in self.known:
             return f"no option {self.flag} here; archlab build has it"
-        near = nearest(self.flag, self.known)
+        near = nearest(self.flag, [*self.known, *self.own])
         return f"no option {self.flag}" + (f"; did you mean {near}?" if near else "")
 
-    def among(self, known: Iterable[str]) -> UnknownFlag:
+    def among(self, own: Iterable[str]) -> UnknownFlag:
         """The same error, with the command's own flags known too."""
-        return UnknownFlag(self.flag, [*self.known, *known])
+        return UnknownFlag(self.flag, self.known, own)
 
 
 class ConfigError(RequestError):

@@ -57,6 +57,12 @@ def test_a_flag_of_build_is_not_the_nearest_to_itself(flag, capsys):
     assert capsys.readouterr().err == f"archlab: no option {flag} here; archlab build has it\n"
 
 
+@pytest.mark.parametrize("command", [("kv", "gqa"), ("build",)])
+def test_a_commands_own_option_after_two_dashes(command, capsys):
+    assert answer([*command, "--", "--json"]) == 2
+    assert "stands after --, where no option is read" in capsys.readouterr().out
+
+
 ENTRIES = ["[gqa]", "{norm: {a: b}}", "null", "3", "{norm: rmsnorm, position: rope}", "{norm: [rmsnorm]}"]
 
 
