@@ -65,7 +65,7 @@ def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Pat
                 _side_by_side(cell, made)
         else:
             for number, point in enumerate(points):
-                made.done(number, alone(_running(point, made, turns=False)))
+                made.done(number, alone(_running(point, made, functools.partial(made.told, point), turns=False)))
     except KeyboardInterrupt:
         interrupted = True
         made.end()
@@ -75,14 +75,15 @@ def time_points(points: Sequence[Point], in_turns: bool, tell: Tell, folder: Pat
 class _Made:
     """What there is so far.
 
-    figures: of each point, those that were told of, also where it is not done. sittings: of the points of each cell.
+    figures: of each point, those that were told of, also where it is not done. sittings: of the points of each cell, by
+    the number of the first.
     """
 
     def __init__(self, points: Sequence[Point], tell: Tell, folder: Path) -> None:
         self.points, self.tell, self.folder = points, tell, folder
         self.records: dict[int, Record] = {}
         self.figures: dict[int, Figures] = {}
-        self.sittings: dict[tuple[int, int], list[Sitting]] = {}
+        self.sittings: dict[int, list[Sitting]] = {}
         self.lost = 0
 
     def told(self, point: Point, figures: Figures) -> None:
@@ -102,8 +103,7 @@ class _Made:
         def tokens(phase: str, number: int) -> int:
             return _tokens(self.points[number], phase)
 
-        first = {cell: next(at for at, point in enumerate(self.points) if point.cell == cell) for cell in self.sittings}
-        return [ratio for cell, sat in self.sittings.items() for ratio in ratios(sat, first[cell], tokens)]
+        return [ratio for first, sat in self.sittings.items() for ratio in ratios(sat, first, tokens)]
 
     def end(self) -> None:
         """Keep what was measured of points that were interrupted."""
@@ -113,12 +113,8 @@ class _Made:
                 self.done(number, interrupted_point(*about, self.figures[id(point)]))
 
 
-def _running(point: Point, made: _Made, turns: bool, again: bool = False) -> Running:
-    """The point's record. Raises RequestError where its process refuses it and nothing was finished before it.
-
-    again: only how long its runs take is of use, not what it is told of.
-    """
-    told = functools.partial(made.told, point) if not again else _told_before
+def _running(point: Point, made: _Made, told: Callable[[Figures], None], turns: bool) -> Running:
+    """The point's record. Raises RequestError where its process refuses it and nothing was finished before it."""
     try:
         return (yield from point_in_turns(point.config, point.overrides, point.typed, None, told, turns))
     except RequestError as error:
@@ -132,23 +128,27 @@ def _running(point: Point, made: _Made, turns: bool, again: bool = False) -> Run
         return record
 
 
-def _told_before(figures: Figures) -> None:
-    """What the point's first process has told."""
-
-
 def _side_by_side(cell: tuple[int, int], made: _Made) -> None:
     """The points of a cell in turns: once for their records, then in new processes for their ratios alone."""
-    numbers = [number for number, point in enumerate(made.points) if point.cell == cell]
-    sittings = made.sittings.setdefault(cell, [])
-    _sit({number: _running(made.points[number], made, turns=True) for number in numbers}, made.done, sittings)
-    if not any(len(each) > 1 for rounds in sittings[0].values() for each in rounds):
-        return
-    processes = max(made.points[number].request.bench.processes for number in numbers)
+    points = {number: point for number, point in enumerate(made.points) if point.cell == cell}
+    first, sittings = min(points), list[Sitting]()
+    made.sittings[first] = sittings
+    running = {at: _running(point, made, functools.partial(made.told, point), True) for at, point in points.items()}
+    _sit(running, made.done, sittings)
+    rounds = [each for of_phase in sittings[0].values() for each in of_phase if first in each]
+    beside = sorted({number for each in rounds for number in each})
+    if len(beside) > 1:
+        _sit_again({number: points[number] for number in beside}, made, sittings)
+
+
+def _sit_again(points: Mapping[int, Point], made: _Made, sittings: list[Sitting]) -> None:
+    """The points that have a ratio, and the first, in new processes; what they figure there is in no record."""
+    processes = max(point.request.bench.processes for point in points.values())
     for sitting in range(1, processes):
         stdout.say(f"in turns in new processes, for the ratios: {sitting + 1} of {processes}")
-        start = sitting % len(numbers)
-        order = (*numbers[start:], *numbers[:start])
-        again = {number: _running(_again(made.points[number]), made, turns=True, again=True) for number in order}
+        start, numbers = sitting % len(points), [*points]
+        order = numbers[start:] + numbers[:start]
+        again = {number: _running(_again(points[number]), made, lambda figures: None, True) for number in order}
         _sit(again, lambda number, record: None, sittings)
 
 

@@ -147,8 +147,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         made.append((config["bench"], layers))
         if len(made) == made_before_ctrl_c:
             raise STOPPED
-        yield Turn("prefill", None, None)
-        yield Turn("prefill", "max_repeats", float(layers))
+        phase = "decode" if layers == 3 else "prefill"
+        yield Turn(phase, None, None)
+        yield Turn(phase, "max_repeats", float(layers))
         told(TIMED)
         return Record(config, overrides, figures=TIMED)
 
@@ -176,6 +177,20 @@ def test_points_in_turns_sit_down_anew_for_their_ratios(started: list[Any], tmp_
 def test_one_process_of_each_is_all_where_that_is_asked_for(started: list[Any], tmp_path: Path) -> None:
     (ratio,) = time_points(two(processes=1), True, lambda *_: None, tmp_path).ratios
     assert (len(started), ratio.processes) == (2, 1)
+
+
+def test_no_process_is_started_anew_for_a_ratio_that_cannot_be(started: list[Any], tmp_path: Path) -> None:
+    """The first point is timed in another phase than the second: nothing stands beside it."""
+    other = ["gqa", "model.n_layers=1", "gqa", "model.n_layers=3"]
+    timed = time_points(points(Asked(other)), True, lambda *_: None, tmp_path)
+    assert (len(started), timed.ratios) == (2, [])
+
+
+def test_figures_of_the_processes_for_ratios_alone_are_not_told(started: list[Any], tmp_path: Path) -> None:
+    told: list[Point] = []
+    found = two(processes=3)
+    time_points(found, True, lambda point, _: told.append(point), tmp_path)
+    assert sorted(map(id, told)) == sorted(map(id, found))
 
 
 def test_ctrl_c_keeps_the_ratios_of_the_processes_that_ended(started: list[Any], tmp_path: Path) -> None:
