@@ -107,11 +107,9 @@ def _tell(point: Point, made: Figures) -> None:
         phase, _, what = figure_name.partition("_")
         if what != "tok_s":
             continue
-        name, *others = (f"{name} {value}" for name, value in point.labels.items() if value is not None)
-        labels = ", ".join((name.removeprefix("model "), *others))
         if figure.value is None:
             said = figure.reason if figure.status == "ok" else f"{figure.status}: {figure.reason}"
         else:
             spread = f" ({digits(figure.low)} to {digits(figure.high)})" if figure.low and figure.high else ""
             said = f"{digits(figure.value)} tok/s{spread}"
-        stdout.say(clean(f"{labels}  {phase}  {said}"))
+        stdout.say(clean(f"{point.called(point.labels)}  {phase}  {said}"))

@@ -313,15 +313,10 @@ def _warnings(pairs: Sequence[tuple[Point, Record]]) -> Iterator[str]:
     names = _labels([point for point, _ in pairs])
     for held in found.values():
         said = max((said for said, _ in held), key=_amount)
-        at = "; ".join(_called(point, names) for _, point in held)
+        at = "; ".join(point.called(names) for _, point in held)
         most = "" if len({said for said, _ in held}) == 1 else "at most; "
         which = "at every point" if len(held) == len(pairs) else f"at {len(held)} of {len(pairs)} points: {at}"
         yield f"{said} ({most}{which})" if len(pairs) > 1 else said
-
-
-def _called(point: Point, names: Sequence[str]) -> str:
-    """`gqa, batch 8`."""
-    return ", ".join(f"{name} {point.labels[name]}".removeprefix("model ") for name in names)
 
 
 def _amount(warning: str) -> float:
@@ -345,7 +340,7 @@ def _charts(lines: Sequence[Line], over: str) -> Iterator[Chart]:
             curves.setdefault(name, []).append((at, line.rate.value))
             if bound is not None and bound.value:
                 curves.setdefault(f"bound of {name}", []).append((at, bound.value))
-        if any(len(curve) > 1 for curve in curves.values()):
+        if any(len(dict(curve)) > 1 for curve in curves.values()):
             series = {name: sorted(curve) for name, curve in curves.items()}
             yield Chart(f"{phase} over {over}", over, "tok/s", series, log_x=True, log_y=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from archlab.compose import composed
@@ -65,6 +65,11 @@ class Point(Frozen):
         workload, bench = self.request.workload, self.request.bench
         told = {"model": self.name, "dtype": workload.dtype, "backend": bench.backend}
         return told | {"batch": workload.batch, "context": workload.prompt}
+
+    def called(self, names: Collection[str]) -> str:
+        """Those of its labels, as far as they are set: `gqa, batch 8`."""
+        told = ((name, value) for name, value in self.labels.items() if name in names and value is not None)
+        return ", ".join(str(value) if name == "model" else f"{name} {value}" for name, value in told)
 
     @property
     def cell(self) -> tuple[int, int]:

@@ -196,6 +196,12 @@ def test_settings_that_come_first_are_of_all_models() -> None:
     assert [point.request.workload.new for point in found] == [8, 9]
 
 
+def test_no_curve_over_one_batch_where_a_model_is_there_twice() -> None:
+    found = asked("gqa", "gqa", batches=[8])
+    records = dict(enumerate(timed(point, 10.0) for point in found))
+    assert document(Timed(found, records, [], Path("outputs/x"))).charts == []
+
+
 def test_nothing_to_time_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"gqa: there is nothing to time; valid: prefill, decode, train"):
         asked("gqa", "bench=none")
