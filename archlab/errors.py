@@ -106,6 +106,12 @@ def extra_needed(what: str, extra: str) -> RequestError:
     return RequestError(f"{what} needs an extra that is not installed: pip install 'archlab[{extra}]'")
 
 
+def check_whole(key: str, value: Any, least: int = 1) -> None:
+    """Raise ConfigError for what is no whole number, or less than `least`; True is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(key, f"{value!r} is not a whole number of {least} or more", value=value)
+
+
 def in_short(error: BaseException, most: int = 200) -> str:
     """What an error that is not archlab's own says, with its type, in one line."""
     said = str(error).partition("\nException raised from")[0]  # where in torch's own code

@@ -20,7 +20,7 @@ from archlab.cost.shards import check_split, valid_split, weights
 from archlab.cost.storage import weight_storage
 from archlab.cost.working import engine_elements
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import ConfigError
+from archlab.errors import ConfigError, check_whole
 from archlab.frozen import Frozen, derived, replace, values_of
 from archlab.hardware import Hardware
 
@@ -48,8 +48,8 @@ class Serving(Frozen):
         if not 0 < self.utilisation <= 1:
             problem = f"{self.utilisation} is no share: above 0, at most 1"
             raise ConfigError("utilisation", problem, value=self.utilisation)
-        if self.chunk is not None and self.chunk < 1:
-            raise ConfigError("chunk", f"{self.chunk} is not a whole number of 1 or more", value=self.chunk)
+        if self.chunk is not None:
+            check_whole("chunk", self.chunk)
 
     def budget(self, device: Hardware) -> int:
         """Bytes of one device that a model may take. Raises ConfigError where its memory is not known."""

@@ -9,10 +9,9 @@ window or the chunk of a layer that has one. In decoding they agree: no key out 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from archlab.decoder.spec import DecoderSpec, LayerSpec, check_spec
-from archlab.errors import ConfigError
+from archlab.errors import ConfigError, check_whole
 from archlab.frozen import Frozen
 
 CONVENTIONS = ("full", "causal")
@@ -55,7 +54,7 @@ def flops(
     """
     check_spec(spec)
     if prompt is None:
-        _check_least("new", new, 0)
+        check_whole("new", new, 0)
         prompt = max(1, spec.reach - (0 if spec.max_length is None else new))
     made = flops_of_run(spec, batch, prompt, new, convention)
     spec.check_length(prompt + new)
@@ -67,16 +66,11 @@ def flops_of_run(spec: DecoderSpec, batch: int, prompt: int, new: int, conventio
     if convention not in CONVENTIONS:
         raise ConfigError("convention", f"{convention!r} is no convention", value=convention, valid=CONVENTIONS)
     for name, value, least in (("batch", batch, 1), ("prompt", prompt, 1), ("new", new, 0)):
-        _check_least(name, value, least)
+        check_whole(name, value, least)
     prefill = _by_part(spec, prompt, lambda layer: layer.attention.flops(prompt, _pairs(layer, prompt, convention)))
     decode = decode_by_part(spec, prompt, new)
     by_part = {part: batch * (prefill[part] + decode[part]) for part in prefill}
     return Flops(convention, batch, prompt, new, batch * sum(prefill.values()), batch * sum(decode.values()), by_part)
-
-
-def _check_least(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(name, f"{value!r} is not a whole number of {least} or more", value=value)
 
 
 def decode_by_part(spec: DecoderSpec, prompt: int, new: int) -> dict[str, int]:

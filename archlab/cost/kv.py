@@ -23,7 +23,7 @@ from archlab.components.attention.base import Attention, CachedTensor, divisors
 from archlab.components.locality import Locality
 from archlab.cost.storage import Storage, kv_storage
 from archlab.decoder.spec import DecoderSpec, LayerSpec, check_spec
-from archlab.errors import ConfigError, nearest
+from archlab.errors import ConfigError, check_whole, nearest
 from archlab.frozen import Frozen, remembered
 
 ENGINES = {
@@ -35,11 +35,6 @@ ENGINES = {
 
 LLAMA_CPP_PAD = 256
 """Cells that llama.cpp rounds a cache up to (llama-kv-cache-iswa.cpp, llama-context.cpp)."""
-
-
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(name, f"{value!r} is not a whole number of 1 or more", value=value)
 
 
 class Engine(Frozen):
@@ -57,8 +52,8 @@ class Engine(Frozen):
         if self.kind not in ENGINES:
             near = nearest(str(self.kind), ENGINES)
             raise ConfigError("engine", f"no engine {self.kind!r}", value=self.kind, valid=ENGINES, nearest=near)
-        _check_count("block", self.block)
-        _check_count("micro_batch", self.micro_batch)
+        check_whole("block", self.block)
+        check_whole("micro_batch", self.micro_batch)
 
     @classmethod
     def given(cls, kind: str, block: int | None = None, micro_batch: int | None = None) -> Engine:
@@ -163,7 +158,7 @@ def kv_cache(
     check_spec(spec)
     context = spec.reach if context is None else context
     for name, value in (("batch", batch), ("context", context), ("beams", beams)):
-        _check_count(name, value)
+        check_whole(name, value)
     spec.check_length(context)
     if tp != 1:
         check_tp(spec, tp)
@@ -221,7 +216,7 @@ def check_tp(spec: DecoderSpec, tp: int, valid: Callable[[DecoderSpec], list[int
     valid: what names the numbers that can, where there is more to share than heads.
     """
     valid = valid or valid_tp
-    _check_count("tp", tp)
+    check_whole("tp", tp)
     for layer, _ in spec.layer_kinds:
         heads = layer.attention.n_heads
         if heads % tp:

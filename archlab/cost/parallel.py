@@ -19,7 +19,7 @@ from archlab.components.attention.base import divisors
 from archlab.components.ffn.spec import MixtureOfExperts
 from archlab.cost.shards import check_split, valid_split
 from archlab.decoder.spec import DecoderSpec, LayerSpec
-from archlab.errors import ConfigError
+from archlab.errors import ConfigError, check_whole
 from archlab.frozen import Frozen, replace
 
 ZERO = (0, 1, 2, 3)
@@ -37,9 +37,7 @@ class Split(Frozen):
 
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "pp", "ep"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(name, f"{value!r} is not a whole number of 1 or more", value=value)
+            check_whole(name, getattr(self, name))
         if self.zero not in ZERO:
             raise ConfigError("zero", f"there is no ZeRO stage {self.zero!r}", value=self.zero, valid=ZERO)
 
