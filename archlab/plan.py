@@ -17,7 +17,7 @@ from archlab import record as records
 from archlab.errors import RequestError
 from archlab.frozen import Frozen, values_of
 from archlab.record import Record, clear_unfinished, write_atomically
-from archlab.units import counted
+from archlab.units import counted, first_few
 
 FILE = "plan.json"
 SCHEMA = 1
@@ -156,8 +156,8 @@ def check_open(folder: Path, planned: Plan) -> None:
     there = (folder / point.folder for point in planned.points)
     closed = [str(_short(at)) for at in there if os.path.lexists(at) and not os.access(at, os.R_OK | os.W_OK | os.X_OK)]
     if closed:
-        named = ", ".join(closed[:3]) + (", ..." if len(closed) > 3 else "")
-        raise RequestError(f"{counted(len(closed), 'folder')} of points may not be read and written here: {named}")
+        problem = f"{counted(len(closed), 'folder')} of points may not be read and written here"
+        raise RequestError(f"{problem}: {first_few(closed)}")
 
 
 def is_done(file: Path) -> bool:

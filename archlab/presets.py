@@ -35,6 +35,7 @@ def names() -> list[str]:
 
 def exists(name: str) -> bool:
     """Whether a preset is called so."""
+    # os.path's is False of a name too long for a file, of which Path's raises
     return name.isprintable() and "/" not in name and os.path.isfile(conf_dir() / "model" / f"{name}.yaml")
 
 

@@ -23,7 +23,7 @@ from archlab.frozen import Frozen, replace
 from archlab.merit import Wishes, agreed, direction, wishes
 from archlab.record import SHORT, Record, full_name
 from archlab.report.compare import competing, split_overrides
-from archlab.units import counted
+from archlab.units import counted, first_few
 from archlab.where import condition
 
 FRONT = ("params", "kv_bytes_per_token", "decode_tok_s")
@@ -206,8 +206,7 @@ def unread(results: Results) -> str | None:
     files = [shortened(str(row.file)) for row in results.rows if row.name == records.UNREADABLE]
     if not files:
         return None
-    more = ", ..." if len(files) > 3 else ""
-    return f"{len(files):,} of {counted(len(results.rows), 'record')} cannot be used: {', '.join(files[:3])}{more}"
+    return f"{len(files):,} of {counted(len(results.rows), 'record')} cannot be used: {first_few(files)}"
 
 
 def troubles(results: Results) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 from archlab.errors import ConfigError, nearest
@@ -46,6 +47,11 @@ def show_count(count: float) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 point`, `1,234 points`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def first_few(names: Sequence[str], most: int = 3) -> str:
+    """`a, b, c, ...`: as many as a line may name."""
+    return ", ".join((*names[:most], *(["..."] if len(names) > most else [])))
 
 
 def show_flops(count: float) -> str:

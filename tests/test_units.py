@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archlab.errors import ConfigError
-from archlab.units import read_bandwidth, read_bytes, read_count, read_flop_rate, read_tokens
+from archlab.units import first_few, read_bandwidth, read_bytes, read_count, read_flop_rate, read_tokens
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,8 @@ def test_rates_of_arithmetic(text, rate):
 def test_what_is_no_rate_of_arithmetic_is_refused(text):
     with pytest.raises(ConfigError, match="peak"):
         read_flop_rate(text, "peak")
+
+
+@pytest.mark.parametrize(("names", "said"), [("a", "a"), ("abc", "a, b, c"), ("abcd", "a, b, c, ...")])
+def test_a_line_names_three_and_says_that_there_are_more(names, said):
+    assert first_few(names) == said

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
+from archlab import stdout
 from archlab.cli.options import Debug, Json, Plugins, Quiet, Sort
 
 Folders = Annotated[list[str], typer.Argument(help="Folders of sweeps and runs, or records.")]
@@ -35,7 +35,7 @@ def read_all(folders: list[str]) -> Any:
     found = read(find(folders))
     told = unread(found)
     if told is not None:
-        print(f"archlab: {told}", file=sys.stderr)
+        stdout.say(f"archlab: {told}")
     return found
 
 
@@ -62,13 +62,12 @@ def results(
     """
     from archlab.errors import RequestError
     from archlab.report.formats import FORMATS, check_format
-    from archlab.stdout import is_named
     from archlab.summary import Selection, print_summary
 
     form = "json" if as_json else check_format(form, (*FORMATS, "parquet"))
     if chart is not None and form != "table":
         raise RequestError(f"--chart draws in the terminal; leave out --chart or --format {form}")
-    output = None if is_named(output) else output
+    output = None if stdout.is_named(output) else output
     print_summary(read_all(folders), Selection(where, sort, pareto, group_by, everything, chart), form, output)
 
 

@@ -114,12 +114,9 @@ def _flex(
 def _one_key_more(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """One more key and value, of zeros: its score is what the mask adds, the sink's logit, and its value is nothing."""
     shape = (q.shape[1], q.shape[2], k.shape[2])
-    if mask is None:
-        mask = q.new_zeros(shape)
-    elif mask.dtype == torch.bool:
-        mask = q.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    added = q.new_zeros(shape) if mask is None else numbers(mask, q.dtype).expand(shape)
     column = sinks.to(q.dtype)[:, None, None].expand(*shape[:2], 1)
-    mask = torch.cat((mask.to(q.dtype).expand(shape), column), -1)
+    mask = torch.cat((added, column), -1)
     k, v = (F.pad(t, (0, 0, 0, 1)) for t in (k, v))
     return k, v, mask
 
