@@ -101,6 +101,7 @@ def _no_setting(key: str, known: Sequence[str], where: str) -> ConfigError:
 
 
 def _missing_choice(missing: str, options: Sequence[str], where: str) -> RequestError:
+    """where: the file, told of an unknown axis alone; of a choice Hydra names the file that chose there first."""
     group, _, name = missing.rpartition("/")
     if missing in EXTRAS:
         return extra_needed(missing.replace("launcher/", "launcher="), EXTRAS[missing])

@@ -156,10 +156,10 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     found = landing.files() if landing is not None else []
     if not found and interrupted:
         raise Interrupted("interrupted before anything was finished")
-    if not found and problem is not None and _lost:
-        return Outcome([], None, False, problem=str(problem), lost=_lost[0])
     if not found and problem is not None:
-        raise problem
+        if not _lost:
+            raise problem
+        return Outcome([], None, False, problem=str(problem), lost=_lost[0])
     if landing is None:
         return Outcome([], None, False)
     if not found and landing.multirun:
@@ -245,9 +245,9 @@ class Task:
 def run_job(config: DictConfig, named: Sequence[Mapping[str, Any]] = ()) -> float | tuple[float, ...]:
     """One point; its objective, for a sweeper that searches. named: plugins that it may be made of.
 
-    Nothing is raised but Ctrl-C, so that a sweep's next point runs. A single run that is refused leaves no record; it
-    runs in the process of `launch`, which raises its error. The files that a config names are those that the command
-    saw, in whichever folder a worker or Hydra's own `job.chdir` stands.
+    Nothing is raised but Ctrl-C, so that a sweep's next point runs. A single run that is refused, or whose record
+    cannot be written, leaves none; it runs in the process of `launch`, which raises its error. The files that a config
+    names are those that the command saw, in whichever folder a worker or Hydra's own `job.chdir` stands.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
