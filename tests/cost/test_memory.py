@@ -139,6 +139,20 @@ def test_the_parts_of_inference_by_hand(weights: str) -> None:
     assert parts["logits"] == 3 * 262_144 * (2 + 4)
 
 
+@pytest.mark.parametrize("kv_heads", [2, 8])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_prompt_with_sinks_holds_no_scores(device: str, kv_heads: int) -> None:
+    """Beside what the kernel gives: its values before and after they are rounded, what is left of each, and copies."""
+    heads = ["model.attention.n_heads=8", f"model.attention.n_kv_heads={kv_heads}", "model.attention.head_dim=64"]
+    shape = ["model.d_model=512", "model.ffn.d_ff=8", *heads]
+    plain, sunk = (archlab.load("gqa", *shape, f"model.attention.sinks={sinks}") for sinks in ("false", "true"))
+    more = 8 * (64 * 4 + 64 * 2 + 4) + (8 * (64 + 64) * 2 if kv_heads < 8 else 0)
+    for tokens in (100, 3000):
+        work = Inference(2, tokens, tokens, device=device)
+        found = [inference_memory(spec, work).parts["working"] for spec in (plain, sunk)]
+        assert found[1] - found[0] == 2 * tokens * more
+
+
 def test_recipes_by_what_a_parameter_is() -> None:
     spec = archlab.load("gpt2")
     counts = archlab.parameters(spec).by_part

@@ -168,9 +168,13 @@ def _settled(core: Core, tape: Tape, step: Pass) -> Core:
 
 
 def _less_sinks(core: Core, tape: Tape, y: Activation) -> Activation:
-    """What flex attention gives, times what the sinks leave of it."""
-    if core.backend != "flex" or not core.sinks:
+    """What a kernel gives, times what sinks leave of it; torch's own, in training, has read them as one more key."""
+    if not core.sinks or (core.backend == "sdpa" and tape.trained):
         return y
+    if core.backend == "sdpa":
+        if core.kv_heads < core.heads:
+            tape.new(core.heads * (core.qk + core.v))  # keys and values, a copy for each head
+        tape.new(core.heads * core.v, tape.wide)  # before it is rounded
     tape.keep("attention", tape.new(core.heads, tape.wide))
     return tape.like(y)
 
@@ -179,7 +183,8 @@ def is_fused(core: Core, tape: Tape, step: Pass) -> bool:
     """Whether one kernel runs, which never holds the scores; a core that is settled on flex attention is so.
 
     The CPU's takes no dropout and no mask that wants a gradient. CUDA's flash kernel takes 16 bits and no mask; its
-    memory-efficient one takes masks, but no heads that are shared (aten/src/ATen/native/transformers/cuda).
+    memory-efficient one takes masks, but no heads that are shared (aten/src/ATen/native/transformers/cuda). Sinks are
+    put in their place by its log-sums, over heads that are copied, where nothing is trained or dropped.
     """
     if core.backend != "sdpa":
         return core.backend == "flex"
@@ -187,7 +192,8 @@ def is_fused(core: Core, tape: Tape, step: Pass) -> bool:
         learned = tape.trained and (step.learned or core.sinks)
         return (core.qk == core.v or tape.length > 1) and not step.dropped and not learned
     flash = tape.width == 2 and core.qk == core.v and not (step.masked or step.biased or core.sinks)
-    return flash or (tape.width <= 4 and core.kv_heads == core.heads)
+    copied = core.sinks and not (tape.trained or step.dropped)
+    return flash or (tape.width <= 4 and (copied or core.kv_heads == core.heads))
 
 
 def keeps_bias(core: Core, tape: Tape, step: Pass) -> bool:

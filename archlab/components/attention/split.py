@@ -30,12 +30,8 @@ BLOCKS = 2
 def parts_of(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor | None = None, dropout_p: float = 0.0
 ) -> int:
-    """In how many parts a decode step is to read its keys, so that no worker waits; 0 where torch does as well alone.
-
-    Where gradients may be asked for, or weights are dropped, all is left to torch, which has the gradients of it.
-    """
-    trained = torch.is_grad_enabled()
-    if q.shape[2] > 1 or trained or dropout_p or not _has_kernel(q, v) or k.shape[2] < LEAST_KEYS[q.device.type]:
+    """In how many parts a decode step is to read its keys, so that none waits; 0 where torch is as quick alone."""
+    if q.shape[2] > 1 or not _gives_log_sums(q, v, dropout_p) or k.shape[2] < LEAST_KEYS[q.device.type]:
         return 0
     if sinks is None and _splits_itself(q, v, mask):
         return 0
@@ -63,10 +59,14 @@ def _constant(function: Constant) -> Constant:
     return function
 
 
-def _has_kernel(q: Tensor, v: Tensor) -> bool:
-    """The CPU's takes one width for all, CUDA's no float64."""
+def _gives_log_sums(q: Tensor, v: Tensor, dropout_p: float) -> bool:
+    """Whether a kernel does, and may run: the CPU's takes one width for all, CUDA's no float64.
+
+    Where gradients may be asked for, or weights are dropped, all is left to torch, which has the gradients of it.
+    """
     takes = {"cpu": q.shape[-1] == v.shape[-1], "cuda": q.element_size() <= 4}
-    return takes.get(q.device.type, False) and _is_allowed(q.device.type)
+    free = not (torch.is_grad_enabled() or dropout_p)
+    return free and takes.get(q.device.type, False) and _is_allowed(q.device.type)
 
 
 @_constant
@@ -104,8 +104,8 @@ def in_parts(
 
 
 def takes_sinks(q: Tensor, v: Tensor, dropout_p: float = 0.0) -> bool:
-    """Whether log-sums can put sinks in their place for a run of queries: a kernel gives them, and no gradients."""
-    return q.shape[2] > 1 and not (torch.is_grad_enabled() or dropout_p) and _has_kernel(q, v)
+    """Whether log-sums can put sinks in their place for a run of queries."""
+    return q.shape[2] > 1 and _gives_log_sums(q, v, dropout_p)
 
 
 def with_sinks(
@@ -114,7 +114,8 @@ def with_sinks(
     """softmax(scale q k^T + added) v, a sink a head in the denominator. q [B, h, n, hd]; the result [B, h, n, hv];
     added [n, m] or [h, n, m], as `sight.numbers` gives it; causal: for as many queries as keys; the rest as `attend`.
     """
-    k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    if k.shape[1] < q.shape[1]:
+        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
     rows = None if added is None else added.view(1, -1, *added.shape[-2:])
     return _sunk(*_kernel(q, k, v, rows, causal, scale), sinks).to(q.dtype)
 
