@@ -38,7 +38,7 @@ class Point(Frozen):
 def document(asked: Request, device: Hardware | None, serving: Serving, context: int | None = None) -> Document:
     """What fits on a device, or, without one, which device holds it. Raises ConfigError.
 
-    context: tokens of each sequence; the model's without. The batch is the workload's.
+    context: tokens of each sequence; without, `spec.reach`. The batch is the workload's.
     """
     spec = asked.spec
     context = spec.reach if context is None else context

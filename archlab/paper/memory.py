@@ -81,7 +81,7 @@ def document(
     device: str | None = None,
     split: Split = ONE_DEVICE,
 ) -> Document:
-    """What inference takes, or with `train` a training step, at `context` tokens (default: the model's context).
+    """What inference takes, or with `train` a training step, at `context` tokens (default: `spec.reach`).
 
     dtype: of weights and arithmetic (default: the workload's); in inference `fp8`, `int8` or `int4` is that of the
     weights, as is weights_dtype. kv_dtype: of the cache. optimizer: a recipe by name. attention: one of
