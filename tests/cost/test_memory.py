@@ -255,6 +255,8 @@ def test_more_work_needs_more_and_recomputing_less(spec: DecoderSpec, batch: int
         return training_memory(spec, Training(batch, length, "bf16", "cpu", recompute), RECIPES["adamw"])
 
     assert needs(batch + 1, length, recompute).total > needs(batch, length, recompute).total
-    assert needs(batch, length, "none").parts["activations"] >= needs(batch, length, "selective").parts["activations"]
+    kept = {what: needs(batch, length, what).parts["activations"] for what in ("none", "selective")}
+    # what a position adds to the scores is kept in float32 to work them out again, and else in bf16, if layer by layer
+    assert kept["none"] >= kept["selective"] or any(layer.position.biases for layer in spec.layers)
     serving = [inference_memory(spec, Inference(n, length, length)).total for n in (batch, batch + 1)]
     assert serving[0] < serving[1]
