@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import archlab
 from archlab.bench import backends
+from archlab.components.attention import attend as attend_file
 from archlab.components.attention import split
 from archlab.components.attention.attend import attend
 from archlab.components.attention.sight import numbers
@@ -284,6 +285,48 @@ def test_parts_on_cuda(masked: str, width: int, values: int, parts: int) -> None
     there[0] = added(there[0], torch.bfloat16)
     found = split.in_parts(q.cuda(), k.cuda(), v.cuda(), *there, 0.05, parts)
     assert torch.allclose(found.cpu().double(), by_hand(q, k, v, mask, sinks, 0.05), rtol=0, atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("masked", "dtype", "values", "copied"),
+    [
+        (False, torch.bfloat16, 64, False),
+        (True, torch.bfloat16, 64, True),
+        (False, torch.bfloat16, 32, True),
+        (False, torch.float32, 64, True),
+    ],
+)
+def test_cuda_shares_heads_where_flash_attention_runs(
+    masked: bool, dtype: torch.dtype, values: int, copied: bool
+) -> None:
+    """In 16 bits, without a mask, for heads of one width (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, v = (torch.empty(1, 8, 40, width, dtype=dtype, device="cuda") for width in (64, values))
+        mask = torch.empty(40, 40, dtype=torch.bool, device="cuda") if masked else None
+    assert attend_file._wants_a_key_a_head(q, v, mask) == copied
+    assert not attend_file._wants_a_key_a_head(drawn(1, 8, 40, 64), drawn(1, 2, 40, 64), None)
+
+
+@given(batch=st.integers(1, 2), kv_heads=st.integers(1, 3), group=st.integers(1, 3))
+def test_a_copy_for_each_head_is_read_as_the_shared_one(batch: int, kv_heads: int, group: int) -> None:
+    q, k = drawn(batch, kv_heads * group, 5, 4, seed=1), drawn(batch, kv_heads, 5, 4, seed=2)
+    keys, values = split.by_head(k, k + 1, kv_heads * group)
+    assert keys.shape == values.shape == (batch, kv_heads * group, 5, 4)
+    visible = torch.ones(5, 5).tril().bool()
+    assert torch.allclose(by_hand(q, keys, values, visible, None, 0.5), by_hand(q, k, k + 1, visible, None, 0.5))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@torch.no_grad()
+def test_shared_heads_under_a_mask_take_no_explicit_softmax_on_cuda(dtype: torch.dtype) -> None:
+    q, k, visible = drawn(2, 8, 61, 64, dtype=dtype), drawn(2, 2, 61, 64, dtype=dtype), torch.ones(61, 61).tril().bool()
+    given = [t.cuda() for t in (q, k, k, visible.triu(-9))]
+    found = attend(*given[:3], scale=0.1, mask=given[3])
+    assert torch.allclose(found.cpu().double(), by_hand(q, k, k, visible.triu(-9), None, 0.1), rtol=0, atol=2e-2)
+    assert not {"math"} & set(backends.seen(lambda: attend(*given[:3], scale=0.1, mask=given[3]), 1))
 
 
 @pytest.mark.gpu

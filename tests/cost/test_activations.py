@@ -111,6 +111,22 @@ def test_a_cut_mask_is_held_where_flex_attention_is_not_what_runs() -> None:
     assert kept(resolve(dropped).spec, training)["held"] == held[16] + 40 * 40
 
 
+@pytest.mark.parametrize("kv_heads", [1, 2, 6])
+@pytest.mark.parametrize(("dtype", "size"), [("bf16", 2), ("fp32", 4)])
+@pytest.mark.parametrize("window", [None, 16])
+def test_shared_heads_are_copied_where_cuda_has_no_kernel_for_them(
+    kv_heads: int, dtype: str, size: int, window: int | None
+) -> None:
+    """Six heads of 16: turned queries and keys, values that are a view of all three, the result and its log-sums."""
+    attention = {"choice": "gqa", "n_heads": 6, "n_kv_heads": kv_heads, "window": window}
+    spec = resolve(MODEL | {"d_model": 96, "attention": attention}).spec
+    held = kept(spec, Training(2, 40, dtype, "cuda"))
+    apart, copied = 96 + 16 * kv_heads + (96 + 32 * kv_heads) + 96, 4 * 96
+    numbers = copied if kv_heads < 6 and (window or dtype == "fp32") else apart
+    assert "scores" not in held
+    assert held["attention"] == 3 * 2 * 40 * (numbers * size + 6 * 4)
+
+
 @pytest.mark.gpu
 def test_what_flex_attention_keeps_on_cuda() -> None:
     options = MODEL["attention"] | {"backend": "flex", "window": 16}
@@ -120,7 +136,7 @@ def test_what_flex_attention_keeps_on_cuda() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["gpt2-like", "llama-like", "parallel", "mixture"])
+@pytest.mark.parametrize("name", ["gpt2-like", "llama-like", "windows in turn", "parallel", "mixture"])
 def test_what_is_kept_on_cuda_is_what_torch_keeps_there(name: str) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")

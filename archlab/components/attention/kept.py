@@ -116,6 +116,8 @@ def attend(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation, 
         _keep_scores(core, tape, step)
     if not fused:
         return tape.new(core.heads * core.v)
+    if _is_copied(core, tape, step):
+        k, v = tape.new(core.heads * core.qk), tape.new(core.heads * core.v)
     y = tape.new(core.heads * (core.v if tape.cuda else max(core.qk, core.v)))
     if tape.recompute != "selective":
         tape.keep("attention", *_of_one_width(core, tape, q, k, v), y, tape.new(core.heads, tape.wide))
@@ -137,7 +139,9 @@ def _keep_mask(core: Core, tape: Tape, step: Pass) -> None:
     """What a fused kernel adds to the scores, where it is not the position's own."""
     if core.backend == "flex":
         return
-    if step.biased and not keeps_bias(core, tape, step):
+    if core.sinks and tape.trained:  # on CUDA, one key more
+        tape.keep("masks", tape.new(tape.length + 1, rows=core.heads * tape.length))
+    elif step.biased and not keeps_bias(core, tape, step):
         tape.keep("masks", tape.new(tape.length, rows=core.heads * tape.length))
     elif step.masked and not step.biased:  # the bools as numbers
         tape.keep("masks", tape.new(tape.length, rows=tape.length))
@@ -172,8 +176,6 @@ def _less_sinks(core: Core, tape: Tape, y: Activation) -> Activation:
     if not core.sinks or (core.backend == "sdpa" and tape.trained):
         return y
     if core.backend == "sdpa":
-        if core.kv_heads < core.heads:
-            tape.new(core.heads * (core.qk + core.v))  # keys and values, a copy for each head
         tape.new(core.heads * core.v, tape.wide)  # before it is rounded
     tape.keep("attention", tape.new(core.heads, tape.wide))
     return tape.like(y)
@@ -182,18 +184,25 @@ def _less_sinks(core: Core, tape: Tape, y: Activation) -> Activation:
 def is_fused(core: Core, tape: Tape, step: Pass) -> bool:
     """Whether one kernel runs, which never holds the scores; a core that is settled on flex attention is so.
 
-    The CPU's takes no dropout and no mask that wants a gradient. CUDA's flash kernel takes 16 bits and no mask; its
-    memory-efficient one takes masks, but no heads that are shared (aten/src/ATen/native/transformers/cuda). Sinks are
-    put in their place by its log-sums, over heads that are copied, where nothing is trained or dropped.
+    The CPU's takes no dropout and no mask that wants a gradient. Of CUDA's, the memory-efficient one takes all that
+    flash attention does not, but float64 (aten/src/ATen/native/transformers/cuda).
     """
     if core.backend != "sdpa":
         return core.backend == "flex"
-    if not tape.cuda:
-        learned = tape.trained and (step.learned or core.sinks)
-        return (core.qk == core.v or tape.length > 1) and not step.dropped and not learned
+    if tape.cuda:
+        return tape.width <= 4
+    learned = tape.trained and (step.learned or core.sinks)
+    return (core.qk == core.v or tape.length > 1) and not step.dropped and not learned
+
+
+def _is_copied(core: Core, tape: Tape, step: Pass) -> bool:
+    """Whether KV heads are copied for each query head: the log-sums that sinks ask for are of as many heads, and so is
+    CUDA's memory-efficient kernel, which runs where flash attention cannot: for a mask, and for more than 16 bits.
+    """
+    if core.backend != "sdpa" or core.kv_heads == core.heads or tape.length == 1:
+        return False
     flash = tape.width == 2 and core.qk == core.v and not (step.masked or step.biased or core.sinks)
-    copied = core.sinks and not (tape.trained or step.dropped)
-    return flash or (tape.width <= 4 and (copied or core.kv_heads == core.heads))
+    return not flash if tape.cuda else core.sinks
 
 
 def keeps_bias(core: Core, tape: Tape, step: Pass) -> bool:

@@ -114,10 +114,15 @@ def with_sinks(
     """softmax(scale q k^T + added) v, a sink a head in the denominator. q [B, h, n, hd]; the result [B, h, n, hv];
     added [n, m] or [h, n, m], as `sight.numbers` gives it; causal: for as many queries as keys; the rest as `attend`.
     """
-    if k.shape[1] < q.shape[1]:
-        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+    k, v = by_head(k, v, q.shape[1])
     rows = None if added is None else added.view(1, -1, *added.shape[-2:])
     return _sunk(*_kernel(q, k, v, rows, causal, scale), sinks).to(q.dtype)
+
+
+def by_head(k: Tensor, v: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Keys and values [B, kv, m, ..] with a copy for each query head, [B, heads, m, ..]; themselves, if not shared."""
+    group = heads // k.shape[1]
+    return (k, v) if group == 1 else (k.repeat_interleave(group, 1), v.repeat_interleave(group, 1))
 
 
 def _sunk(y: Tensor, log_sums: Tensor, sinks: Tensor) -> Tensor:
