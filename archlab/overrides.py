@@ -20,6 +20,8 @@ from archlab.quotes import is_unicode, quoted
 from archlab.registry import AXES, Choice, axes, choices, is_axis, part_choices
 from archlab.request import GROUPS, RunOptions
 
+HYDRA_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
+
 FLAGS = {
     "--multirun": False, "-m": False, "--run": False, "-r": False, "--resolve": False, "--hydra-help": False,
     "--cfg": True, "-c": True, "--info": False, "-i": False, "--package": True, "-p": True,
@@ -157,11 +159,23 @@ def _normalise(override: str) -> str:
     read, parsed = _parse(override)
     if not parsed.key_or_group:
         raise RequestError(f"{_shown(override)} names no setting")
-    value = parsed.value()
-    if isinstance(value, str) and not value.strip():  # some take it for nothing, some for the folder one is in
-        raise ConfigError(parsed.key_or_group, EMPTY, value=value)
+    _check_text(parsed)
     _check_group(parsed, "=" in override)
     return checked if read == override else read
+
+
+def _check_text(parsed: Any) -> None:
+    """Raise ConfigError for an empty text, alone or swept: some take it for nothing, some for the folder one is in.
+
+    Of Hydra's own settings most may be empty.
+    """
+    key, value = parsed.key_or_group, parsed.value()
+    if parsed.is_delete() or (key.startswith("hydra.") and key not in HYDRA_FOLDERS):
+        return
+    for each in getattr(value, "list", [value]):
+        text = getattr(each, "text", each)  # in quotes, where it is swept
+        if isinstance(text, str) and not text.strip():
+            raise ConfigError(key, EMPTY, value=text)
 
 
 def _with_quotes(override: str) -> str:

@@ -42,3 +42,24 @@ def test_every_setting(key, value, tmp_path, monkeypatch, capsys):
         assert answer([*words, "bench=none", f"{key}={value}"]) == 2
         assert capsys.readouterr().err.startswith(f"archlab: {key}: an empty text was given; ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", ["'',a", "a,' '"])
+def test_one_of_many(value, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert answer(["build", "-m", "bench=none", f"model.name={value}"]) == 2
+    assert capsys.readouterr().err.startswith("archlab: model.name: an empty text was given; ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "override", ["+hydra.job.env_set.CUDA_VISIBLE_DEVICES=''", "hydra.help.footer=", "hydra.job.name=''"]
+)
+def test_what_hydra_may_have_empty(override, shell):
+    assert shell("build", "model=gqa", "bench=none", "verify=false", override).code == 0
+
+
+def test_what_is_deleted_has_no_value(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    answer(["build", "bench=none", "~model.attention.n_kv_heads="])
+    assert "an empty text" not in capsys.readouterr().err
