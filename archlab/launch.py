@@ -179,7 +179,8 @@ def _writable() -> Iterator[None]:
         raise
     except OSError as error:
         where = error.filename or (_landings[-1].folder if _landings else "the output folder")
-        raise RequestError(f"{where}: cannot be written: {error.strerror}") from error
+        what = "read or written" if isinstance(error, PermissionError) else "written"
+        raise RequestError(f"{where}: cannot be {what}: {error.strerror}") from error
 
 
 @contextlib.contextmanager

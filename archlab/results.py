@@ -5,6 +5,7 @@ A record of a sweep is read whole only where it is shown; of the others a `Row` 
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import Counter
@@ -144,6 +145,8 @@ def find(folders: Sequence[str]) -> list[Path]:
         if not folder.exists():
             raise RequestError(f"{folder}: there is no such folder")
         here = records.files(folder) if folder.is_dir() else [folder]
+        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise RequestError(f"{folder}: this folder may not be read")
         if not here:
             raise RequestError(f"{folder}: no {records.FILE} at or under this folder")
         if folder.is_file() and folder.name != records.FILE:

@@ -48,6 +48,13 @@ def close(monkeypatch):
     return close
 
 
+@pytest.mark.parametrize("command", ["results", "report"])
+def test_a_folder_that_is_named_and_closed_is_refused(command, sweep, close, capsys):
+    close(sweep)
+    assert answer([command, "swept", *(["-o", "page.html"] if command == "report" else [])]) == 2
+    assert capsys.readouterr().err == "archlab: swept: this folder may not be read\n"
+
+
 def test_results_says_how_many_and_which_and_shows_the_others(sweep, close, capsys):
     close(sweep / "1")
     assert answer(["results", "swept", "--format", "csv"]) == 0

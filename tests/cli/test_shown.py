@@ -1,5 +1,6 @@
 """What the README shows of commands on paper is what they print: a paragraph may be left out, none is otherwise."""
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -14,7 +15,7 @@ TIMED = ("build", "bench", "lab")
 def shown():
     """Each block of text with the commands on paper that may have printed it: its own, or those of the block before."""
     blocks = CODE.findall(README)
-    for (_, before), (kind, text) in zip(blocks, blocks[1:], strict=False):
+    for (_, before), (kind, text) in itertools.pairwise(blocks):
         if kind != "text":
             continue
         for part in re.split(r"^(?=\$ )", text, flags=re.MULTILINE):
