@@ -239,7 +239,7 @@ def _check_group(parsed: Any, has_value: bool) -> None:
     if key.startswith("hydra/") and isinstance(value, list):
         words = value
     for word in words:
-        if not isinstance(word, str | QuotedString | Glob) and (key, word) != ("experiment", None):
+        if not isinstance(word, str | QuotedString | Glob):
             text = shortened(parsed.input_line.partition("=")[2])
             quotes = f"; as a name it goes in quotes, '{key}=\"{word}\"'" if isinstance(word, int | float) else ""
             problem = f"{text} is no name of a choice{quotes}"

@@ -61,6 +61,11 @@ REFUSED = {
     "a group is no number": (["model=1"], "model: 1 is no name of a choice", "gqa"),
     "a group is no number with a blank": (["model/block=1_000"], "model/block: 1_000 is no name", "pre_norm"),
     "a group is not null": (["workload=null"], "workload: null is no name of a choice", "valid: default"),
+    "nor is that of experiments": (
+        ["experiment=null"],
+        "experiment: null is no name of a choice",
+        "valid: attention_equal_params",
+    ),
     "a group is no flag": (["model/norm=true"], "model/norm: true is no name of a choice", "rmsnorm"),
     "a group is no list": (["model=[null]"], "model: [null] is no name of a choice", "gqa"),
     "a group is no mapping": (["model/attention=[{a:b}]"], "model/attention: [{a:b}] is no name", "mqa"),

@@ -68,7 +68,6 @@ SAME = [
     ["model/norm=far", "model/head=untied", "model.d_model=96"],
     ["model=mine", "bench=none", "workload.batch=3", "workload.contexts=[1,2]", "workload.contexts=[3]"],
     ["experiment=small", "model.n_layers=5", "seed=1", "model/attention=mqa", "model/norm=layernorm"],
-    ["experiment=null", "seed=3"],
     ["model.n_layers=null", "seed=null", "verify=true", "objective=[params,kv_bytes_per_token]"],
     ["model.attention.window=16", "model.attention.window=null"],
     ["model.name='a, b: \"c\" = é'", "model.about=\"it''s\"", "model.name=x"],
