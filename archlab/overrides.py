@@ -21,6 +21,7 @@ from archlab.registry import AXES, Choice, axes, choices, is_axis, part_choices
 from archlab.request import GROUPS, RunOptions
 
 HYDRA_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
+"""Settings of Hydra's where an empty text would be the folder one is in."""
 
 FLAGS = {
     "--multirun": False, "-m": False, "--run": False, "-r": False, "--resolve": False, "--hydra-help": False,

@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import archlab
 from archlab.bench import backends
-from archlab.components.attention import attend as attend_file
 from archlab.components.attention import split
 from archlab.components.attention.attend import attend
 from archlab.components.attention.sight import numbers
@@ -288,25 +287,27 @@ def test_parts_on_cuda(masked: str, width: int, values: int, parts: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("masked", "dtype", "values", "copied"),
+    ("masked", "dtype", "width", "values", "taken"),
     [
-        (False, torch.bfloat16, 64, False),
-        (True, torch.bfloat16, 64, True),
-        (False, torch.bfloat16, 32, True),
-        (False, torch.float32, 64, True),
+        (False, torch.bfloat16, 64, 64, True),
+        (True, torch.bfloat16, 64, 64, False),
+        (False, torch.bfloat16, 64, 32, False),
+        (False, torch.float32, 64, 64, False),
+        (False, torch.bfloat16, 256, 256, True),
+        (False, torch.bfloat16, 264, 264, False),
     ],
 )
 def test_cuda_shares_heads_where_flash_attention_runs(
-    masked: bool, dtype: torch.dtype, values: int, copied: bool
+    masked: bool, dtype: torch.dtype, width: int, values: int, taken: bool
 ) -> None:
     """In 16 bits, without a mask, for heads of one width (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
-        q, v = (torch.empty(1, 8, 40, width, dtype=dtype, device="cuda") for width in (64, values))
+        q, v = (torch.empty(1, 8, 40, features, dtype=dtype, device="cuda") for features in (width, values))
         mask = torch.empty(40, 40, dtype=torch.bool, device="cuda") if masked else None
-    assert attend_file._wants_a_key_a_head(q, v, mask) == copied
-    assert not attend_file._wants_a_key_a_head(drawn(1, 8, 40, 64), drawn(1, 2, 40, 64), None)
+    assert split.takes_flash(q, v, mask) == taken
+    assert not split.takes_flash(drawn(1, 8, 40, 64), drawn(1, 2, 40, 64), None)
 
 
 @given(batch=st.integers(1, 2), kv_heads=st.integers(1, 3), group=st.integers(1, 3))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from archlab.components.attention.backend import backend_used, flex_lacks
 from archlab.components.attention.sight import Sight, numbers
-from archlab.components.attention.split import by_head, in_parts, parts_of, takes_sinks, with_sinks
+from archlab.components.attention.split import by_head, in_parts, parts_of, takes_flash, takes_sinks, with_sinks
 from archlab.components.locality import EVERYWHERE
 from archlab.components.span import causal_mask
 
@@ -129,7 +129,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dr
     if grouped and queries == 1:  # a group is a batch of queries to one KV head: no key is read twice
         q, grouped = q.reshape(batch, k.shape[1], -1, width), False
         mask = mask.reshape(1, k.shape[1], -1, mask.shape[-1]) if mask is not None and mask.dim() == 4 else mask
-    if grouped and _wants_a_key_a_head(q, v, mask):
+    if grouped and q.is_cuda and not takes_flash(q, v, mask):  # its memory-efficient kernel shares no heads
         k, v = by_head(k, v, heads)
         grouped = False
     values = v.shape[-1]
@@ -137,11 +137,6 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dr
         q, k, v = _of_one_width(q, k, v)
     y = F.scaled_dot_product_attention(q, k, v, mask, dropout_p, causal, scale=scale, enable_gqa=grouped)
     return y[..., :values].reshape(batch, heads, queries, values)
-
-
-def _wants_a_key_a_head(q: Tensor, v: Tensor, mask: Tensor | None) -> bool:
-    """Whether CUDA's memory-efficient kernel runs, which shares no heads: flash attention takes 16 bits and no mask."""
-    return q.is_cuda and not (mask is None and q.element_size() == 2 and q.shape[-1] == v.shape[-1])
 
 
 def _is_fused_on_cpu(q: Tensor, mask: Tensor | None, dropout_p: float) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 BACKENDS = ("sdpa", "math", "flex")
 """torch's fused attention, the explicit softmax, torch's flex attention."""
 
+FLASH_WIDTH = 256
+"""Features of a head that CUDA's flash attention takes at most (torch: native/transformers/cuda/sdp_utils.cpp)."""
+
 FLEX_WIDTHS = (16, 256)
 """Features of a head that flex attention's CUDA kernels take, the least and the most: torch refuses fewer
 (torch/_inductor/kernel/flex/flex_attention.py), and wider ones run out of shared memory."""

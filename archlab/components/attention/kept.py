@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from archlab.components.attention.backend import flex_lacks
+from archlab.components.attention.backend import FLASH_WIDTH, flex_lacks
 from archlab.components.tape import Activation, Tape
 from archlab.frozen import Frozen, replace
 
@@ -201,7 +201,7 @@ def _is_copied(core: Core, tape: Tape, step: Pass) -> bool:
     """
     if core.backend != "sdpa" or core.kv_heads == core.heads or tape.length == 1:
         return False
-    flash = tape.width == 2 and core.qk == core.v and not (step.masked or step.biased or core.sinks)
+    flash = tape.width == 2 and core.qk == core.v <= FLASH_WIDTH and not (step.masked or step.biased or core.sinks)
     return not flash if tape.cuda else core.sinks
 
 

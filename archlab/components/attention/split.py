@@ -13,15 +13,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from archlab.components.attention.backend import FLASH_WIDTH
 from archlab.components.attention.sight import ALIGNED
 
 Constant = TypeVar("Constant", bound=Callable[..., object])
 
 LEAST_KEYS = {"cpu": 4096, "cuda": 128}
 """Keys of a part at least, by kind of device: for fewer, another worker costs more than it does."""
-
-FLASH_WIDTH = 256
-"""Features of a head that CUDA's flash attention takes at most; it splits the keys by itself, and takes no mask."""
 
 BLOCKS = 2
 """Blocks for each of a GPU's processors, so that one computes while another waits for memory."""
@@ -33,13 +31,13 @@ def parts_of(
     """In how many parts a decode step is to read its keys, so that none waits; 0 where torch is as quick alone."""
     if q.shape[2] > 1 or not _gives_log_sums(q, v, dropout_p) or k.shape[2] < LEAST_KEYS[q.device.type]:
         return 0
-    if sinks is None and _splits_itself(q, v, mask):
+    if sinks is None and takes_flash(q, v, mask):  # which splits the keys by itself
         return 0
     parts = _busy(k)
     return parts if parts > 1 or sinks is not None else 0
 
 
-def _splits_itself(q: Tensor, v: Tensor, mask: Tensor | None) -> bool:
+def takes_flash(q: Tensor, v: Tensor, mask: Tensor | None) -> bool:
     """Whether torch takes CUDA's flash attention: for 16 bits, without a mask, for heads of one width."""
     return q.is_cuda and mask is None and q.shape[-1] == v.shape[-1] <= FLASH_WIDTH and q.element_size() == 2
 
