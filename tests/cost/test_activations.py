@@ -127,6 +127,16 @@ def test_shared_heads_are_copied_where_cuda_has_no_kernel_for_them(
     assert held["attention"] == 3 * 2 * 40 * (numbers * size + 6 * 4)
 
 
+@pytest.mark.parametrize("kv_heads", [2, 6])
+def test_a_sink_is_one_key_more_where_it_is_trained_on_cuda(kv_heads: int) -> None:
+    """Six heads of 16 and 40 tokens: keys and values of 41, copied by head, and a mask by head of 40 x 41."""
+    attention = {"choice": "gqa", "n_heads": 6, "n_kv_heads": kv_heads, "sinks": True}
+    held = kept(resolve(MODEL | {"d_model": 96, "attention": attention}).spec, Training(2, 40, "bf16", "cuda"))
+    assert "scores" not in held
+    assert held["attention"] == 3 * 2 * (40 * (96 + 96) * 2 + 41 * (96 + 96) * 2 + 40 * 6 * 4)
+    assert held["masks"] == 3 * 6 * 40 * 41 * 2
+
+
 @pytest.mark.gpu
 def test_what_flex_attention_keeps_on_cuda() -> None:
     options = MODEL["attention"] | {"backend": "flex", "window": 16}
@@ -136,7 +146,7 @@ def test_what_flex_attention_keeps_on_cuda() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["gpt2-like", "llama-like", "windows in turn", "parallel", "mixture"])
+@pytest.mark.parametrize("name", ["gpt2-like", "llama-like", "windows in turn", "sinks", "parallel", "mixture"])
 def test_what_is_kept_on_cuda_is_what_torch_keeps_there(name: str) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")

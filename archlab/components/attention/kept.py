@@ -116,8 +116,10 @@ def attend(core: Core, tape: Tape, q: Activation, k: Activation, v: Activation, 
         _keep_scores(core, tape, step)
     if not fused:
         return tape.new(core.heads * core.v)
-    if _is_copied(core, tape, step):
-        k, v = tape.new(core.heads * core.qk), tape.new(core.heads * core.v)
+    one_more = core.sinks and tape.trained and core.backend == "sdpa"  # a key of zeros, whose score is the sink
+    if one_more or _is_copied(core, tape, step):
+        rows = tape.batch * core.heads * (tape.length + one_more)
+        k, v = tape.new(core.qk, rows=rows), tape.new(core.v, rows=rows)
     y = tape.new(core.heads * (core.v if tape.cuda else max(core.qk, core.v)))
     if tape.recompute != "selective":
         tape.keep("attention", *_of_one_width(core, tape, q, k, v), y, tape.new(core.heads, tape.wide))
