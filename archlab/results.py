@@ -144,9 +144,9 @@ def find(folders: Sequence[str]) -> list[Path]:
     for folder in map(Path, folders):
         if not folder.exists():
             raise RequestError(f"{folder}: there is no such folder")
-        here = records.files(folder) if folder.is_dir() else [folder]
         if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
             raise RequestError(f"{folder}: this folder may not be read")
+        here = records.files(folder) if folder.is_dir() else [folder]
         if not here:
             raise RequestError(f"{folder}: no {records.FILE} at or under this folder")
         if folder.is_file() and folder.name != records.FILE:
