@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 """A job in a shell's background ignores Ctrl-C and hands that on to what it starts, where tests send one."""
 
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""As under nohup the end of a terminal."""
+
 settings.register_profile("archlab", deadline=None, print_blob=True)
 settings.load_profile("archlab")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test's random numbers are its own, whatever ran before it in its process."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(zlib.crc32(item.nodeid.encode()))
 
 
 @pytest.fixture

@@ -212,16 +212,16 @@ def test_gradients_are_the_same_on_every_way(path: str) -> None:
 
 @pytest.mark.parametrize("expert", EXPERTS, ids=lambda e: e["choice"])
 def test_one_product_for_all_experts_is_each_expert_asked(expert: dict[str, Any]) -> None:
-    """In bf16, which alone has it; some experts have no token."""
+    """In bf16, which alone has it, beside float64; some experts have no token."""
     made = decoder("bf16", expert=expert | {"d_ff": 8}, n_experts=12).layers[0].ffn
     x, found = torch.randn(1, 5, 16).bfloat16(), []
-    for made.experts.path in ("looped", "grouped"):
-        made.zero_grad()
-        y = made(x)
-        y.float().square().sum().backward()
-        found.append([y.detach(), *(parameter.grad for parameter in made.parameters())])
-    for given, wanted in zip(*reversed(found), strict=True):
-        assert torch.allclose(given.float(), wanted.float(), rtol=2e-2, atol=2e-2 * wanted.abs().max().item())
+    for ffn, path in ((made, "grouped"), (copy.deepcopy(made).double(), "looped")):
+        ffn.experts.path = path
+        y = ffn(x.to(ffn.experts.down.dtype))
+        y.double().square().sum().backward()
+        found.append([y.detach(), *(parameter.grad for parameter in ffn.parameters())])
+    for given, wanted in zip(*found, strict=True):  # by the norm: what cancels in one number may be off by much of it
+        assert (given.double() - wanted).norm() < 0.1 * wanted.norm()
 
 
 @torch.no_grad()
