@@ -161,6 +161,7 @@ def _normalise(override: str) -> str:
     if not parsed.key_or_group:
         raise RequestError(f"{_shown(override)} names no setting")
     _check_text(parsed)
+    _check_keys(parsed)
     _check_group(parsed, "=" in override)
     return checked if read == override else read
 
@@ -177,6 +178,24 @@ def _check_text(parsed: Any) -> None:
         text = getattr(each, "text", each)  # in quotes, where it is swept
         if isinstance(text, str) and not text.strip():
             raise ConfigError(key, EMPTY, value=text)
+
+
+def _check_keys(parsed: Any) -> None:
+    """Raise ConfigError where a block in the value, however deep, gives a key twice: Hydra would keep the last one."""
+    if "{" not in parsed.input_line:
+        return
+    from antlr4 import CommonTokenStream, InputStream  # type: ignore[import-untyped]
+    from antlr4.tree.Trees import Trees  # type: ignore[import-untyped]
+    from hydra.grammar.gen.OverrideLexer import OverrideLexer
+    from hydra.grammar.gen.OverrideParser import OverrideParser
+
+    tree = OverrideParser(CommonTokenStream(OverrideLexer(InputStream(parsed.input_line)))).override()
+    for block in Trees.descendants(tree):
+        if isinstance(block, OverrideParser.DictContainerContext):
+            keys = [pair.dictKey().getText().strip() for pair in block.dictKeyValuePair()]
+            twice = next((key for key in keys if keys.count(key) > 1), None)
+            if twice is not None:
+                raise ConfigError(parsed.key_or_group, f"the key {twice!r} is given twice", value=twice)
 
 
 def _with_quotes(override: str) -> str:

@@ -9,6 +9,37 @@ from archlab.errors import RequestError
 QUICK = ("bench=none", "verify=false")
 
 
+TWICE = {
+    "a block": ("model.attention={window:8,window:9}", "model.attention", "window"),
+    "of a choice too": ("model.attention={choice:gqa, window : 8, window: 9}", "model.attention", "window"),
+    "the choice": ("model.attention={choice:gqa,choice:mha}", "model.attention", "choice"),
+    "equal values": ("model.attention={window:8,window:8}", "model.attention", "window"),
+    "a block of a list": ("model.layers=[{ffn:{d_ff:5}},{ffn:{d_ff:5,d_ff:6}}]", "model.layers", "d_ff"),
+    "blocks themselves": ("model.layers=[{attention:{window:5},attention:{sinks:1}}]", "model.layers", "attention"),
+    "a block of a block": ("model.ffn={choice:moe,expert:{d_ff:3,d_ff:4}}", "model.ffn", "d_ff"),
+    "one of many": ("model.attention={window:1},{window:2,window:3}", "model.attention", "window"),
+    "Hydra's own": ("hydra.job.env_set={A:1,A:2}", "hydra.job.env_set", "A"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TWICE)
+@pytest.mark.parametrize("command", [("kv", "gqa"), ("build", *QUICK), ("build", "-m", "seed=1,2", *QUICK)])
+def test_a_key_is_given_once_in_a_block(case, command, tmp_path, monkeypatch, capsys):
+    override, key, twice = TWICE[case]
+    monkeypatch.chdir(tmp_path)
+    assert answer([*command, override]) == 2
+    assert capsys.readouterr().err == f"archlab: {key}: the key '{twice}' is given twice\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_may_stand_in_several_blocks_and_in_quotes():
+    layers = "model.layers=[{attention:{window:5},norm:{eps:1e-5}},{attention:{window:6},norm:{eps:1e-6}}]"
+    spec = archlab.load("gqa", layers, "model.name='{a:1,a:2}'", "model.n_layers=2")
+    assert [layer.attention.window for layer in spec.layers] == [5, 6]
+    assert [layer.norm.eps for layer in spec.layers] == [1e-5, 1e-6]
+    assert spec.name == "{a:1,a:2}"
+
+
 @pytest.mark.parametrize("limit", ["inf", "-inf", "nan", "1e999"])
 def test_a_limit_is_finite(limit, shell):
     answer = shell("build", *QUICK, f"constraints=[params<={limit}]")
