@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,9 +61,10 @@ def path_first(source: str) -> str | Path:
 
 def shadowed(source: str | Path) -> list[str]:
     """A note, where a bare name is a preset's and a file's or folder's too: the preset is meant."""
-    beside = Path(source)
-    model = beside.is_file() or any((beside / name).exists() for name in (*RUN_FILES, "config.json"))
-    if isinstance(source, Path) or is_path(source) or not model:
+    if isinstance(source, Path) or is_path(source):
+        return []
+    beside = (source, *(os.path.join(source, name) for name in (*RUN_FILES, "config.json")))
+    if not any(map(os.path.isfile, beside)):  # which is False, too, of what may not be looked at
         return []
     return [f"{source} is the preset of that name; ./{source} is here too: write ./{source} to read it"]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 EMPTY = "an empty text was given; give a value, or leave it out"
@@ -110,6 +112,17 @@ def check_whole(key: str, value: Any, least: int = 1) -> None:
     """Raise ConfigError for what is no whole number, or less than `least`; True is none."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(key, f"{value!r} is not a whole number of {least} or more", value=value)
+
+
+def is_folder(path: Path, rights: int = os.X_OK) -> bool:
+    """Whether a path is a folder. Raises RequestError for one that may not be read.
+
+    rights: to reach what it holds by name; with `os.R_OK`, to list it.
+    """
+    found = path.is_dir()
+    if found and not os.access(path, rights):
+        raise RequestError(f"{path}: this folder may not be read")
+    return found
 
 
 def in_short(error: BaseException, most: int = 200) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from archlab import plan, plugins
 from archlab.compose import store_choices
-from archlab.errors import ArchlabError, RequestError
+from archlab.errors import ArchlabError, RequestError, is_folder
 from archlab.hydra_errors import hydra_errors
 from archlab.interrupt import exit_code, noticed
 from archlab.landing import Landing
@@ -108,6 +108,7 @@ def launch_from(source: str | None, arguments: Sequence[str], debug: bool = Fals
 
 def go_on(folder: str, quiet: bool = False) -> Outcome:
     """Go on with the sweep in a folder, from where it was started. Raises RequestError."""
+    is_folder(Path(folder))
     path = Path(folder).absolute()
     planned = plan.read(path)
     plan.check_open(path, planned)

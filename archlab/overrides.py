@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from archlab import hardware, presets
 from archlab.budget import Budget
 from archlab.decoder.resolve import ModelOptions
-from archlab.errors import EMPTY, ConfigError, RequestError, UnknownFlag, nearest, shortened, unknown_key
+from archlab.errors import EMPTY, ConfigError, RequestError, UnknownFlag, is_folder, nearest, shortened, unknown_key
 from archlab.options import Option, options_of
 from archlab.quotes import is_unicode, quoted
 from archlab.registry import AXES, Choice, axes, choices, is_axis, part_choices
@@ -32,6 +33,9 @@ FLAGS = {
 
 KNOWN = (*FLAGS, "--json", "--debug", "--help")
 """Flags that every command has, or hands to Hydra."""
+
+CONFIG_DIR = ("--config-dir", "-cd")
+"""A folder of the user's own that is searched first; of one that may not be read Hydra would say nothing."""
 
 CFG = ("job", "hydra", "all")
 INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
@@ -82,6 +86,8 @@ def _flag(flag: str, value: str | None, rest: list[str]) -> list[str]:
         raise ConfigError(flag, f"{value!r} is not one of its values", value=value, valid=words)
     if value is None:
         return [flag]
+    if flag in CONFIG_DIR:
+        is_folder(Path(value))
     return [f"{flag}={value}"] if words is not None else [flag, value]
 
 
@@ -162,6 +168,7 @@ def _normalise(override: str) -> str:
         raise RequestError(f"{_shown(override)} names no setting")
     _check_text(parsed)
     _check_keys(parsed)
+    _check_searched(parsed)
     _check_group(parsed, "=" in override)
     return checked if read == override else read
 
@@ -196,6 +203,13 @@ def _check_keys(parsed: Any) -> None:
             twice = next((key for key in keys if keys.count(key) > 1), None)
             if twice is not None:
                 raise ConfigError(parsed.key_or_group, f"the key {twice!r} is given twice", value=twice)
+
+
+def _check_searched(parsed: Any) -> None:
+    """Raise RequestError for a folder to search that may not be read."""
+    folders = parsed.value() if parsed.input_line.startswith(SEARCH_PATH) else None
+    for folder in folders if isinstance(folders, list) else ():
+        is_folder(Path(str(folder).removeprefix("file://")))
 
 
 def _with_quotes(override: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from archlab import plan
 from archlab import record as records
 from archlab.compose import imported_from, is_path, model_source, path_first
-from archlab.errors import RequestError
+from archlab.errors import RequestError, is_folder
 from archlab.options import options_of
 from archlab.overrides import typed_keys
 from archlab.quotes import quoted
@@ -41,13 +41,15 @@ def run_source(source: str, arguments: Sequence[str]) -> Iterator[list[str]]:
 
 def _record_behind(source: str | Path) -> Record | None:
     """The record of a run that a path names, None where it names anything else."""
+    if not is_path(source):
+        return None
     path = Path(source)
-    if is_path(source) and (path / plan.FILE).is_file():
+    file = path / records.FILE if is_folder(path) else path
+    if file != path and (path / plan.FILE).is_file():
         raise RequestError(
             f"{path}: is a sweep; name one of its points, such as {path / plan.read(path).points[0].folder}"
         )
-    file = path / records.FILE if path.is_dir() else path
-    if not is_path(source) or not file.is_file() or file.suffix != ".json" or imported_from(path) is not None:
+    if not file.is_file() or file.suffix != ".json" or imported_from(path) is not None:
         return None
     return records.load(file)
 

@@ -19,7 +19,7 @@ from archlab import record as records
 from archlab.constraints import broken
 from archlab.decoder.describe import flat
 from archlab.document import Column, Table
-from archlab.errors import ConfigError, RequestError, nearest, shortened
+from archlab.errors import ConfigError, RequestError, is_folder, nearest, shortened
 from archlab.frozen import Frozen, replace
 from archlab.merit import Wishes, agreed, direction, wishes
 from archlab.record import SHORT, Record, full_name
@@ -144,9 +144,7 @@ def find(folders: Sequence[str]) -> list[Path]:
     for folder in map(Path, folders):
         if not folder.exists():
             raise RequestError(f"{folder}: there is no such folder")
-        if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
-            raise RequestError(f"{folder}: this folder may not be read")
-        here = records.files(folder) if folder.is_dir() else [folder]
+        here = records.files(folder) if is_folder(folder, os.R_OK | os.X_OK) else [folder]
         if not here:
             raise RequestError(f"{folder}: no {records.FILE} at or under this folder")
         if folder.is_file() and folder.name != records.FILE:

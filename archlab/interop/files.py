@@ -8,7 +8,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from archlab.errors import RequestError
+from archlab.errors import RequestError, is_folder
 from archlab.interop.reader import read_json, show
 
 INDEX = "model.safetensors.index.json"
@@ -58,7 +58,7 @@ class TensorFiles:
 
 def _find(path: Path) -> dict[Path, list[str] | None]:
     """The files to read, and which of their tensors an index lists."""
-    file = _in_folder(path) if path.is_dir() else path
+    file = _in_folder(path) if is_folder(path) else path
     if not file.is_file():
         raise RequestError(f"{file}: no such file")
     return _shards(file) if file.suffix == ".json" else {file: None}

@@ -10,7 +10,7 @@ from typing import Any
 
 from archlab.decoder.resolve import resolve
 from archlab.decoder.spec import DecoderSpec
-from archlab.errors import ConfigError, RequestError
+from archlab.errors import ConfigError, RequestError, is_folder
 from archlab.frozen import Frozen
 from archlab.interop.blame import by_field
 from archlab.interop.families import family
@@ -43,9 +43,9 @@ def find_import(path: Path) -> Imported | None:
 def is_import(path: Path) -> bool:
     """Whether a path is a config.json, a folder with one, or another JSON file that holds one.
 
-    A run folder, a record and a YAML are something else.
+    A run folder, a record and a YAML are something else. Raises RequestError for a folder that may not be read.
     """
-    if path.is_dir():
+    if is_folder(path):
         run = any((path / name).is_file() for name in ("record.json", "config.yaml"))
         return os.path.lexists(path / FILE) and not run
     return path.name == FILE or (path.suffix == ".json" and _holds_config(path))

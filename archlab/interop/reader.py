@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from archlab.decoder.spec import MAX_LAYERS
-from archlab.errors import ConfigError, RequestError
+from archlab.errors import ConfigError, RequestError, is_folder
 from archlab.interop.harmless import HARMLESS, OFF, changes_nothing
 from archlab.options import MOST
 
@@ -43,8 +43,10 @@ ALIASES = {
 
 def find_config(path: Path) -> Path:
     """The config.json that a path is or holds. Raises RequestError."""
-    file = path / FILE if path.is_dir() else path
-    if path.is_dir() and not os.path.lexists(file):  # a link that leads nowhere is there, and is refused as what it is
+    if not is_folder(path):
+        return path
+    file = path / FILE
+    if not os.path.lexists(file):  # a link that leads nowhere is there, and is refused as what it is
         raise RequestError(f"{path}: no {FILE} in this folder")
     return file
 

@@ -29,7 +29,7 @@ def close(monkeypatch):
         closed = folder.absolute()
 
         def denied(path):
-            at = Path(path).absolute()
+            at = Path("/" if isinstance(path, int) else os.fsdecode(path)).absolute()
             return at == closed or closed in at.parents
 
         def guarded(call, inside):
@@ -41,7 +41,7 @@ def close(monkeypatch):
             return guard
 
         monkeypatch.setattr(os, "scandir", guarded(os.scandir, inside=False))
-        monkeypatch.setattr(Path, "stat", guarded(Path.stat, inside=True))
+        monkeypatch.setattr(os, "stat", guarded(os.stat, inside=True))
         access = os.access
         monkeypatch.setattr(os, "access", lambda path, mode: not denied(path) and access(path, mode))
 
@@ -92,14 +92,61 @@ def test_all_of_a_sweep_may_not_be_read(sweep, close, capsys):
         assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("words", [["kv"], ["compare"], ["build", "bench=none", "--from"], ["export"]])
-def test_a_model_that_may_not_be_read(words, sweep, close, capsys):
+@pytest.mark.parametrize(
+    ("named", "problem"),
+    [
+        ("swept/1", "this folder may not be read"),
+        *((f"swept/1/{name}", "cannot be read or written: Permission denied") for name in ("m.yaml", "a.json", "deep")),
+    ],
+)
+@pytest.mark.parametrize(
+    "words", [["kv"], ["compare"], ["build", "bench=none", "--from"], ["export"], ["import"], ["resume"], ["results"]]
+)
+def test_what_may_not_be_read_is_told_of_by_the_name_that_it_was_given(words, named, problem, sweep, close, capsys):
     close(sweep / "1")
-    assert answer([*words, "swept/1"]) == 2
+    assert answer([*words, named]) == 2
     printed = capsys.readouterr()
-    file = "plan" if words[0] == "build" else "record"
-    assert printed.err == f"archlab: swept/1/{file}.json: cannot be read or written: Permission denied\n"
+    assert printed.err == f"archlab: {named}: {problem}\n"
     assert printed.out == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--config-dir", "own"],
+        ["-cd", "own"],
+        ["--config-dir=own", "-m"],
+        ["--config-dir=own", "--cfg", "job"],
+        ["hydra.searchpath=[file://own]"],
+        ["hydra.searchpath=[pkg://archlab.report,own]"],
+    ],
+)
+@pytest.mark.parametrize("model", ["mine", "gqa"])
+def test_a_folder_of_ones_own_that_may_not_be_searched(words, model, close, tmp_path, monkeypatch, capsys):
+    """Of a preset in it nothing would be found, and of one that is shipped too the other would be taken."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "gqa"):
+        (tmp_path / "own" / "model").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own" / "model" / f"{name}.yaml").write_text("defaults: [mha, _self_]\nn_layers: 1\n")
+    words = ["build", *words, f"model={model}", "bench=none", "verify=false", "hydra.run.dir=out"]
+    if model == "mine" and "-m" not in words and "--cfg" not in words:
+        assert answer(words) == 0
+        assert "n_layers 1," in capsys.readouterr().out
+    close(tmp_path / "own")
+    assert answer(words) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "archlab: own: this folder may not be read\n")
+
+
+def test_a_closed_folder_that_has_the_name_of_a_preset_is_not_meant(close, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gqa").mkdir()
+    (tmp_path / "gqa" / "record.json").write_text("{}")
+    assert answer(["kv", "gqa"]) == 0
+    assert "./gqa is here too" in capsys.readouterr().out
+    close(tmp_path / "gqa")
+    assert answer(["kv", "gqa"]) == 0
+    assert "is here too" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["kv"], ["results"], ["compare"], ["build", "bench=none", "--from"]])
