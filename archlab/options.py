@@ -15,7 +15,7 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self, dataclass_transform
 
-from archlab.errors import ConfigError, Unsaid, nearest, unknown_key
+from archlab.errors import EMPTY, ConfigError, Unsaid, nearest, unknown_key
 from archlab.frozen import MISSING, Frozen, field, fields_of, replace
 
 
@@ -87,6 +87,8 @@ class Option(Frozen):
         """The value, checked and converted (an int where a float is meant). Raises ConfigError."""
         value = _coerce(self, value)
         for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, str) and not item.strip() and item != self.default:  # a text that may be empty is that
+                raise ConfigError(self.name, EMPTY, value=item)
             if self.valid is not None and item is not None and item not in self.valid:
                 problem = f"{_show(item)} is not one of its values"
                 raise ConfigError(

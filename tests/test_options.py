@@ -20,6 +20,9 @@ class Sample(Frozen):
     maybe: float | None = option(None, gt=0)
     numbers: tuple[float, ...] = option((), gt=0)
     words: tuple[str, ...] | None = option(None, valid=("x", "y"))
+    text: str = option("a")
+    texts: tuple[str, ...] = option(("a",))
+    empty: str = option("")
     ruled: int = option(auto="by a rule")
     needed: int = option(help="give it")
 
@@ -32,6 +35,9 @@ GOOD = {
     "maybe": [None, 1, 0.5],
     "numbers": [[], [1, 2.5], (3,)],
     "words": [None, [], ["x"], ["x", "y"]],
+    "text": ["any", " a "],
+    "texts": [[], ["b", "c"]],
+    "empty": ["", "a"],
     "ruled": [None, 5],
 }
 BAD = {
@@ -42,6 +48,8 @@ BAD = {
     "maybe": [0, -1, "1", False],
     "numbers": [[0], ["1"], [True], 1, None, [[1]], [float("nan")]],
     "words": ["x", ["z"], [1]],
+    "text": ["", " ", "\t\n"],
+    "texts": [[""], ["a", " "]],
     "ruled": [1.5, "5"],
 }
 

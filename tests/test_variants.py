@@ -160,3 +160,12 @@ def test_a_group_of_an_axis_holds_its_choice_alone_so_that_a_swap_is_one_value()
 
 def test_no_preset_interpolates():
     assert not [file for file in (presets.conf_dir() / "model").rglob("*.yaml") if "${" in file.read_text()]
+
+
+@pytest.mark.parametrize("key", ["model.name", "model.attention.backend", "weights", "device", "workload.dtype"])
+@pytest.mark.parametrize("empty", ["", " "])
+def test_an_empty_text_is_refused_as_in_an_override(key: str, empty: str) -> None:
+    (refused,) = archlab.sweep("gqa", {key: [empty]})
+    with pytest.raises(ConfigError) as caught:
+        archlab.load("gqa", f"{key}='{empty}'")
+    assert str(refused.error) == str(caught.value) == f"{key}: an empty text was given; give a value, or leave it out"

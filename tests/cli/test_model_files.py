@@ -52,6 +52,20 @@ def test_a_key_that_is_given_twice(text, command, tmp_path, monkeypatch, capsys)
     assert capsys.readouterr().err == f"archlab: mine.yaml: cannot be read: {expected}\n"
 
 
+@pytest.mark.parametrize("key", ["name", "family", "attention.backend"])
+@pytest.mark.parametrize("command", [("kv",), ("build", "bench=none", "--from")])
+def test_a_text_that_is_empty(key, command, tmp_path, monkeypatch, capsys):
+    """But for `about`, which is empty unless it is set."""
+    name, _, option = key.partition(".")
+    setting = f"{name}: {{{option}: ' '}}" if option else f"{name}: ''"
+    (tmp_path / "mine.yaml").write_text(f"defaults: [gqa, _self_]\nabout: ''\n{setting}\n")
+    monkeypatch.chdir(tmp_path)
+    assert answer([*command, "mine.yaml"]) == 2
+    expected = f"archlab: model.{key}: an empty text was given; give a value, or leave it out\n"
+    assert capsys.readouterr().err == expected
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.yaml"]
+
+
 def test_a_key_that_is_given_twice_in_one_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.yaml").write_text("defaults: [gqa, _self_]\nnorm: {eps: 1e-5, eps: 1e-6}\n")
     monkeypatch.chdir(tmp_path)

@@ -102,7 +102,7 @@ def test_a_preset_without_overrides_needs_neither_hydra_nor_torch(shell):
         (["params=1M"], "the least, has 22,422,016, over by 21,422,016"),
         (["params=-39M"], "'-39M' is not a count"),
         (["params=0"], "must be above zero"),
-        (["params="], "is not a count"),
+        (["params="], "params: an empty text was given"),
         (["params=39MB"], "'MB' is no power of ten"),
         (["kv=4K"], "can be 4,000 bytes (KB) or 4,096 bytes (KiB)"),
         (["flops=3B"], "'B' is no unit of FLOPs"),
