@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from archlab.errors import RequestError
+from archlab.errors import ConfigError, RequestError, nearest
 from archlab.frozen import Frozen, values_of
 
 SCHEMA = 1
@@ -29,6 +29,20 @@ STATUSES = ("ok", "invalid", "oom", "too_large", "failed", "timeout")
 def full_name(name: str) -> str:
     """A figure's name, which may be given in short."""
     return SHORT.get(name, name)
+
+
+def no_figure(key: str, name: str, known: Iterable[str], value: Any = None, what: str = "figure") -> ConfigError:
+    """The error of a name that no figure has. known: the figures that there are. value: what the name was read from.
+
+    One of a phase that has no figures says that the phase is not timed.
+    """
+    valid = list(known)
+    phase = name.partition("_")[0]
+    rate = full_name(phase)  # a phase is short for its rate
+    untimed = rate == f"{phase}_tok_s" and rate not in valid
+    problem = f"no {what} {name!r}" + (f": {phase} is not timed" if untimed else "")
+    near = None if untimed else nearest(name, valid)
+    return ConfigError(key, problem, value=name if value is None else value, valid=valid, nearest=near)
 
 
 class Figure(Frozen):

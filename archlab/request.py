@@ -18,7 +18,7 @@ from archlab.hardware import Hardware
 from archlab.hardware import read as read_hardware
 from archlab.merit import DIRECTIONS
 from archlab.options import BLOCK, Verbatim, option, options_of, read_plain
-from archlab.record import Figure, full_name
+from archlab.record import Figure, full_name, no_figure
 from archlab.workload import BenchOptions, Workload
 
 
@@ -104,7 +104,7 @@ class Request(Frozen):
         for key, text, name in wanted:
             if name not in figures and not name.startswith(timed):
                 valid = [*figures, *(f"{phase}_tok_s" for phase in self.bench.phases)]
-                raise ConfigError(key, f"no figure {name!r}", value=text, valid=valid, nearest=nearest(name, valid))
+                raise no_figure(key, name, valid, text)
         for _, one in constraints:
             one.excess(figures.get(one.figure))
 

@@ -22,7 +22,7 @@ from archlab.document import Column, Table
 from archlab.errors import ConfigError, RequestError, is_folder, nearest, shortened
 from archlab.frozen import Frozen, replace
 from archlab.merit import Wishes, agreed, direction, wishes
-from archlab.record import SHORT, Record, full_name
+from archlab.record import SHORT, Record, full_name, no_figure
 from archlab.report.compare import competing, split_overrides
 from archlab.units import counted, first_few
 from archlab.where import condition
@@ -96,7 +96,7 @@ class Results(Frozen):
         full = full_name(name)
         if full not in self.units:
             known = [*self.units, *(short for short, long in SHORT.items() if long in self.units)]
-            raise ConfigError(asked, f"no figure {name!r}", value=name, valid=known, nearest=nearest(name, known))
+            raise no_figure(asked, name, known)
         return full
 
     def front_names(self, asked: str | None) -> list[str]:

@@ -18,8 +18,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from archlab.errors import ArchlabError, ConfigError, RequestError, nearest
+from archlab.errors import ArchlabError, ConfigError, RequestError
 from archlab.frozen import Frozen
+from archlab.record import no_figure
 from archlab.units import read_bytes, read_count, read_tokens
 
 Facts = Mapping[str, Any]
@@ -114,10 +115,7 @@ class _Reader:
         one, other = self._named(left), self._named(right)
         if one is None and other is None:
             word = left[1] if left[0] == "word" else right[1]
-            near = nearest(word, self.units)
-            raise ConfigError(
-                "where", f"no figure or option {word!r}", value=self.text, valid=sorted(self.units), nearest=near
-            )
+            raise no_figure("where", word, sorted(self.units), self.text, "figure or option")
         first = one or self._value(left, sign, other)
         second = other or self._value(right, sign, one)
         compare = _SIGNS[sign]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archlab.frozen import values_of
-from archlab.record import _FIGURE, KINDS, STATUSES, Figure, Record, load, write_atomically
+from archlab.record import _FIGURE, KINDS, STATUSES, Figure, Record, load, no_figure, write_atomically
 
 NUMBERS = st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False)
 FIGURES = st.builds(
@@ -59,3 +59,12 @@ def test_an_error_names_the_file_that_was_to_be_written_not_its_temporary(tmp_pa
     with pytest.raises(PermissionError) as caught:
         write_atomically(tmp_path / "mine.txt", "text")
     assert caught.value.filename == str(tmp_path / "mine.txt")
+
+
+def test_a_phase_that_is_timed_lacks_only_the_figure() -> None:
+    known = ["params", "prefill_tok_s", "prefill_mfu"]
+    assert str(no_figure("sort", "prefill_mfus", known)) == (
+        "sort: no figure 'prefill_mfus'; did you mean prefill_mfu?; valid: params, prefill_tok_s, prefill_mfu"
+    )
+    assert "decode is not timed" in str(no_figure("sort", "decode_mfu", known))
+    assert "not timed" not in str(no_figure("sort", "kv_bytes", known))

@@ -12,11 +12,10 @@ from typing import Any
 
 from archlab.constraints import broken
 from archlab.decoder.describe import differences
-from archlab.errors import ConfigError, nearest
 from archlab.frozen import Frozen
 from archlab.merit import NO_MERIT, Wishes, agreed, direction, wishes
 from archlab.quotes import unquoted
-from archlab.record import UNREADABLE, Figure, Record, full_name
+from archlab.record import UNREADABLE, Figure, Record, full_name, no_figure
 from archlab.report.text import clean, number, value_text
 
 HEADLINE = (
@@ -142,7 +141,7 @@ def sorted_records(records: Iterable[Record], sort: str | None) -> list[Record]:
     name = full_name(sort.removeprefix("-"))
     names = figure_names(records)
     if name not in names:
-        raise ConfigError("sort", f"no figure {name!r}", value=sort, valid=names, nearest=nearest(name, names))
+        raise no_figure("sort", name, names, sort)
     sign = -1 if sort.startswith("-") else 1
 
     def place(record: Record) -> tuple[bool, float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from archlab.document import Explanation
-from archlab.errors import ConfigError, nearest
+from archlab.record import no_figure
 from archlab.report.formats import md_escape
 from archlab.report.grid import Cell, heading, line
 from archlab.report.text import clean
@@ -21,8 +21,7 @@ def check_figure(figure: str, known: Iterable[str]) -> None:
     """Raise ConfigError, with the figures that there are, where none is called so."""
     names = [ALL, *dict.fromkeys(known)]
     if figure not in names:
-        near = nearest(figure, names)
-        raise ConfigError("explain", f"no figure {figure!r} here", value=figure, valid=names, nearest=near)
+        raise no_figure("explain", figure, names)
 
 
 Explained = Sequence[tuple[str, Mapping[str, Explanation]]]

@@ -127,7 +127,7 @@ def test_a_figure_that_is_not_there_costs_nothing_that_was_timed(shell):
         "bench", *TINY, "--phases", "prefill", "--context", "8", "--format", "csv", "--explain", "prefil_mfu"
     )
     assert answer.code == 2
-    assert "no figure 'prefil_mfu' here" in answer.err
+    assert "no figure 'prefil_mfu'" in answer.err
     assert ",throughput," in answer.out
     assert len([file for file in shell.left() if file.endswith("record.json")]) == 1
 

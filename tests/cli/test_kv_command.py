@@ -84,7 +84,7 @@ def test_formats(shell):
         (("gqa", "--block", "x"), "Invalid value for '--block'"),
         (("gqa", "--engine", "page"), "engine: no engine 'page'; did you mean paged?"),
         (("gqa", "--cache", "latent"), "cache: gqa has no latent attention"),
-        (("gqa", "--explain", "requird"), "explain: no figure 'requird' here; did you mean required?"),
+        (("gqa", "--explain", "requird"), "explain: no figure 'requird'; did you mean required?"),
         (("gqa", "--format", "xml"), "csv"),
     ],
 )

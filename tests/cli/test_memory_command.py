@@ -64,7 +64,7 @@ def test_formats(shell):
         (("gqa", "--recompute", "all", "--train"), "recompute"),
         (("gqa", "--recompute", "full"), "recompute: is for training; add --train"),
         (("gqa", "--train", "--optimizer", "adam"), "optimizer: no recipe 'adam'; did you mean adamw?"),
-        (("gqa", "--explain", "weight"), "explain: no figure 'weight' here; did you mean weights?"),
+        (("gqa", "--explain", "weight"), "explain: no figure 'weight'; did you mean weights?"),
     ],
 )
 def test_a_wrong_request_is_one_message(shell, arguments, message):

@@ -4,10 +4,13 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+
+from archlab.cli.app import answer
 
 LONG = ("build", "-m", "model/attention=mha,gqa,mqa", "model.n_layers=range(1,17)", "bench=none", "hydra.sweep.dir=out")
 
@@ -99,6 +102,34 @@ def test_a_wrong_wish_is_one_message(swept, arguments, says):
     assert answer.code == 2
     assert says in answer.err
     assert "Traceback" not in answer.err
+
+
+TIMED = {"decode": "decode", "decode_tok_s": "decode", "train_mfu": "train", "prefill_peak_bytes": "prefill"}
+
+
+@pytest.mark.parametrize("figure", TIMED)
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (("results", "out", "--pareto", "params,{}"), "pareto"),
+        (("results", "out", "--sort", "-{}"), "sort"),
+        (("results", "out", "--chart", "params,{}"), "chart"),
+        (("results", "out", "--where", "{}>3"), "where"),
+        (("compare", "out", "--sort", "{}"), "sort"),
+        (("compare", "out", "--explain", "{}"), "explain"),
+        (("build", "bench=none", "objective=[{}]"), "objective"),
+        (("build", "bench=none", "constraints=[{}<=3]"), "constraints"),
+    ],
+)
+def test_what_was_not_timed_has_no_figures_and_says_so(swept, figure, command, key, monkeypatch, capsys):
+    shell, _ = swept
+    monkeypatch.chdir(shell.folder)
+    assert answer([word.format(figure) for word in command]) == 2
+    said = capsys.readouterr().err
+    assert re.match(
+        rf"archlab: {key}: no figure (or option )?'\w+': {TIMED[figure]} is not timed; valid: .*params, ", said
+    )
+    assert said.count("\n") == 1
 
 
 def test_a_chart_of_two_figures(swept):

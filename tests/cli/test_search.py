@@ -112,7 +112,7 @@ def test_a_point_that_is_drawn_again_is_copied(shell):
     ("arguments", "says"),
     [
         (("objective=[parms]",), "objective: no figure 'parms'; did you mean params?"),
-        (("objective=[decode_tok_s]",), "no figure 'decode_tok_s'"),  # bench=none has no clock
+        (("objective=[decode_tok_s]",), "no figure 'decode_tok_s': decode is not timed"),
         (("constraints=[parms<=1B]",), "did you mean params?"),
         (("constraints=[params<=1GiB]",), "no power of ten"),
         (("constraints=['params']",), "no limit of a figure"),
