@@ -26,7 +26,7 @@ from archlab.landing import Landing
 from archlab.overrides import normalise, of_task, one_search_path, shown_by_hydra, split
 from archlab.presets import conf_dir
 from archlab.progress import QUIET, is_quiet, of_phases
-from archlab.quotes import quoted
+from archlab.quotes import quoted, unescaped
 from archlab.repeat import run_source
 
 if TYPE_CHECKING:
@@ -297,5 +297,5 @@ def _run_of_sweep(
         record = leave_record(plain, overrides, folder)
     because = f" ({record.reason})" if record.reason else ""
     if not is_quiet():
-        log.info("%s %s: %s%s", number, " ".join(overrides), record.status, because)
+        log.info("%s %s: %s%s", number, unescaped(" ".join(overrides)), record.status, because)
     return objective(record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 
 
 def is_unicode(text: str) -> bool:
@@ -17,12 +18,17 @@ def quoted(text: str) -> str:
     return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text) + "'"
 
 
-def unquoted(value: str) -> str:
-    """The text of a value in quotes, as Hydra reads it; any other value as it stands.
+def unescaped(text: str) -> str:
+    """Text without the backslashes that Hydra puts before what its grammar reads otherwise: `$\\{seed\\}`."""
+    return _ESCAPED.sub(r"\1", text)
 
-    A backslash counts as one unless a quote comes after it, or the end.
+
+def unquoted(value: str) -> str:
+    """The text of a value, in quotes or not, as Hydra reads it.
+
+    In quotes a backslash counts as one unless a quote comes after it, or the end.
     """
     if not _QUOTED.fullmatch(value):
-        return value
+        return unescaped(value)
     mark = value[0]
     return re.sub(rf"(\\+)({mark}|$)", lambda found: "\\" * (len(found[1]) // 2) + found[2], value[1:-1])

@@ -12,6 +12,7 @@ from typing import Any
 
 from archlab.errors import ConfigError, RequestError, nearest
 from archlab.frozen import Frozen, values_of
+from archlab.quotes import unescaped
 
 SCHEMA = 1
 FILE = "record.json"
@@ -101,6 +102,11 @@ class Record:
     @property
     def name(self) -> str:
         return str((self.config.get("model") or {}).get("name", "model"))
+
+    @property
+    def title(self) -> str:
+        """Its model and its overrides, as they were typed."""
+        return unescaped(" ".join((self.name, *self.overrides)))
 
     @property
     def ok(self) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 
 import pytest
+from hydra._internal.grammar.utils import escape_special_characters
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 from hydra.errors import HydraException
@@ -33,6 +34,18 @@ def test_quotes_are_read_as_hydra_reads_them(mark: str) -> None:
             seen += isinstance(value, QuotedString)
             assert unquoted(raw) == (value.text if isinstance(value, QuotedString) else raw)
     assert seen > 80
+
+
+def test_what_is_escaped_outside_of_quotes_is_read_as_hydra_reads_it() -> None:
+    """As a sweep writes a text, `${seed}` among them."""
+    parts = ("a", "$", "/", "\\a", *(f"\\{letter}" for letter in "\\()[]{}:=, \t"))
+    seen = 0
+    for raw in map("".join, itertools.chain.from_iterable(itertools.product(parts, repeat=n) for n in (1, 2, 3))):
+        value = read(raw)
+        assert unquoted(raw) == value, raw
+        assert unquoted(escape_special_characters(value)) == value
+        seen += raw != value
+    assert seen > 2000
 
 
 @pytest.mark.parametrize("value", ["", "7", "null", "gqa", "[1,2]", "{a:1}", "it's", "'a','b'", "'", "'a\\'"])

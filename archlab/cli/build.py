@@ -129,7 +129,7 @@ def _show_explained(explain: str, records: Any, form: str = "table") -> None:
     from archlab.report.console import console
     from archlab.report.explanations import print_explanations
 
-    models = [(" ".join((record.name, *record.overrides)), _explained(record)) for record in records]
+    models = [(record.title, _explained(record)) for record in records]
     print_explanations(explain, models, form, console())
 
 

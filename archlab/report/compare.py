@@ -77,12 +77,7 @@ class Comparison(Frozen):
     @property
     def notes(self) -> list[str]:
         """What was dropped or assumed, by record; one that is not ok has said why already."""
-        return [
-            f"{' '.join((record.name, *record.overrides))}: {note}"
-            for record in self.records
-            if record.ok
-            for note in record.notes
-        ]
+        return [f"{record.title}: {note}" for record in self.records if record.ok for note in record.notes]
 
 
 def comparison(

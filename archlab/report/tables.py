@@ -116,7 +116,7 @@ def _reasons(compared: Comparison, console: Console) -> None:
         heading(console, "Not ok")
     for record in failed:
         reason = f": {record.reason}" if record.reason else ""
-        line(console, Cell(clean(f"{record.name} {' '.join(record.overrides)}"), "dim"), indent=2)
+        line(console, Cell(clean(record.title), "dim"), indent=2)
         line(console, Cell(clean(f"{record.status}{reason}"), "red"), indent=4)
 
 

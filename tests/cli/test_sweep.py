@@ -48,6 +48,23 @@ def test_a_bad_point_shows_in_the_table(shell):
     assert "Traceback" not in answer.err
 
 
+def test_a_point_is_called_what_was_typed(shell):
+    """Hydra writes what it sweeps over anew, with backslashes before braces, spaces and commas."""
+    words = ("model.ffn.d_ff=${model.d_model},1024", "model/attention=mha", "model.about=one two\\, ${seed}")
+    answer = shell("build", "-m", *words, *PAPER, "hydra.sweep.dir=out")
+    assert answer.code == 0, answer.err
+    lines = answer.out.splitlines()
+    labels = [line.split()[0] for line in lines if line.split()[1:2] in (["*31,072,768"], ["37,364,224"])]
+    assert labels == ["${model.d_model}", "1024"]
+    (note,) = [line for line in lines if "${model.d_model} model/attention=mha" in line]
+    assert "model.about=one two, ${seed} bench=none" in note
+    assert note.endswith(": dropped model.attention.n_kv_heads = 2: mha fixes it")
+    assert "[INFO] 0 model.ffn.d_ff=${model.d_model} model/attention=mha model.about=one two, ${seed}" in answer.err
+    results = shell("results", "out", "--group-by", "model.ffn.d_ff")
+    assert [line.split()[0] for line in results.out.splitlines()[-2:]] == ["${model.d_model}", "1024"]
+    assert "\\" not in answer.out + answer.err + results.out
+
+
 @pytest.mark.slow
 def test_values_are_checked_against_the_choice_of_their_own_point(shell):
     answer = shell("build", "-m", "model=mha,gqa", "model.n_layers=2,4", *PAPER, "--json")
