@@ -39,7 +39,7 @@ _landings: list[Landing] = []
 _ended: list[Exception] = []
 """What ended a single run: raised in a job, Hydra would print a line of its own about it first."""
 _lost: list[Record] = []
-"""Of the run, measured, where it could not be written."""
+"""Of points that were measured in this process, where they could not be written."""
 
 
 class FolderCallback:
@@ -84,7 +84,7 @@ class Outcome:
     """What a launch left behind. files: its records. missing: points of a sweep that have none.
 
     goes_on: whether it is a sweep that can be gone on with. interrupted: Ctrl-C ended it. problem: what ended it beside
-    its records. lost: the record of a run that could not be written.
+    its records. lost: records that could not be written, of points that were measured.
     """
 
     files: list[Path]
@@ -94,7 +94,7 @@ class Outcome:
     goes_on: bool = False
     interrupted: bool = False
     problem: str | None = None
-    lost: Record | None = None
+    lost: Sequence[Record] = ()
 
 
 def launch_from(source: str | None, arguments: Sequence[str], debug: bool = False, quiet: bool = False) -> Outcome:
@@ -155,21 +155,19 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     """What there is to show; an end without any record is raised instead."""
     landing = _landings[-1] if _landings else None
     found = landing.files() if landing is not None else []
-    if not found and interrupted:
+    nothing = not found and not _lost
+    if nothing and interrupted:
         raise Interrupted("interrupted before anything was finished")
-    if not found and problem is not None:
-        if not _lost:
-            raise problem
-        return Outcome([], None, False, problem=str(problem), lost=_lost[0])
+    if nothing and problem is not None:
+        raise problem
     if landing is None:
         return Outcome([], None, False)
-    if not found and landing.multirun:
+    if nothing and landing.multirun:
         raise ArchlabError(f"no point left a record in {landing.folder}: can the workers write into that folder?")
     said = str(problem) if isinstance(problem, ArchlabError) else f"{type(problem).__name__}: {problem}"
     ended = said if problem else None
-    return Outcome(
-        found, landing.folder, landing.multirun, landing.missing(), landing.has_plan, interrupted, problem=ended
-    )
+    left = landing.missing(), landing.has_plan
+    return Outcome(found, landing.folder, landing.multirun, *left, interrupted, ended, [*_lost])
 
 
 @contextlib.contextmanager
@@ -294,7 +292,7 @@ def _run_of_sweep(
         record = invalid_point({}, overrides, error)
         save(record, folder)
     else:
-        record = leave_record(plain, overrides, folder)
+        record = leave_record(plain, overrides, folder, on_lost=_lost.append)
     because = f" ({record.reason})" if record.reason else ""
     if not is_quiet():
         log.info("%s %s: %s%s", number, unescaped(" ".join(overrides)), record.status, because)

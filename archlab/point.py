@@ -104,11 +104,20 @@ def of_sweep(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "verify": measures(config)} if "verify" in config and verify is None else dict(config)
 
 
-def leave_record(config: Mapping[str, Any], overrides: Sequence[str], folder: Path, flush: bool = True) -> Record:
-    """Run a point of a sweep and leave its record, whatever comes of it. Only Ctrl-C and OSError are raised."""
+def leave_record(
+    config: Mapping[str, Any],
+    overrides: Sequence[str],
+    folder: Path,
+    flush: bool = True,
+    on_lost: Callable[[Record], None] = lambda record: None,
+) -> Record:
+    """Run a point of a sweep and leave its record, whatever comes of it. Only Ctrl-C and OSError are raised.
+
+    on_lost: as of `kept_point`.
+    """
     config = of_sweep(config)
     try:
-        return kept_point(config, overrides, folder, flush)
+        return kept_point(config, overrides, folder, flush, on_lost=on_lost)
     except RequestError as error:
         record = invalid_point(config, overrides, error)
     save(record, folder, flush)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from archlab import record as records
@@ -12,7 +13,7 @@ from archlab.document import Document, Table
 from archlab.errors import RequestError
 from archlab.explained import explanations
 from archlab.frozen import Frozen
-from archlab.record import SCHEMA, json_line
+from archlab.record import SCHEMA, Record, json_line
 from archlab.report.compare import HEADLINE, Comparison, comparison
 from archlab.report.console import console
 from archlab.report.document import csv_text, md_text, show_document
@@ -65,27 +66,31 @@ def print_summary(found: Results, asked: Selection, form: str, output: str | Non
         print(f"{records.write_named(output, text.getvalue())}: written")
 
 
-def print_end(files: Sequence[Path], as_json: bool) -> bool:
-    """The end of a sweep: every point where they are few, else the front of them. Whether all are ok."""
+def print_end(files: Sequence[Path], as_json: bool, lost: Sequence[Record] = ()) -> bool:
+    """The end of a sweep: every point where they are few, else the front of them. Whether all are ok, and kept.
+
+    lost: the records that have no file, each of which is shown.
+    """
     if as_json:
-        return _print_points(files)
+        return _print_points(itertools.chain(map(records.row, files), lost)) and not lost
     if len(files) <= MOST_ROWS:
-        found = [records.row(file) for file in files]
+        found = [*map(records.row, files), *lost]
         render(comparison(found), "table", console())
-        return all(record.ok for record in found)
+        return all(record.ok for record in found) and not lost
     objective = [records.full_name(name) for name in records.row(files[0]).config.get("objective") or []]
     results = read(files, (*HEADLINE, *objective))
     told = ",".join(objective) if objective != ["params"] and set(objective) <= set(results.units) else None
     print_summary(results, Selection(pareto=told), "table")
-    return all(row.ok for row in results.rows)
+    if lost:
+        render(comparison(lost), "table", console())
+    return all(row.ok for row in results.rows) and not lost
 
 
-def _print_points(files: Sequence[Path]) -> bool:
+def _print_points(found: Iterable[Record]) -> bool:
     """One JSON document of whole records, of which one at a time is held. Whether all are ok."""
     print(f'{{"schema": {SCHEMA}, "points": [', end="")
     all_ok = True
-    for number, file in enumerate(files):
-        record = records.row(file)
+    for number, record in enumerate(found):
         all_ok = all_ok and record.ok
         print(", " if number else "", json_line(point(record, explanations)).rstrip(), sep="", end="")
     print("]}")

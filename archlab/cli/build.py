@@ -68,21 +68,21 @@ def finish(outcome: Any, as_json: bool, explain: str | None = None) -> None:
 
 
 def _show(outcome: Any, as_json: bool, explain: str | None) -> bool:
-    """Print the records; whether all of them are ok."""
+    """Print the records; whether all of them are ok, and kept."""
     from archlab.record import row
 
-    if outcome.multirun:
+    if outcome.multirun and outcome.files:
         print(f"records: {outcome.folder}", file=sys.stderr if as_json else sys.stdout)
     if outcome.multirun and explain is None:
         from archlab.summary import print_end
 
-        return print_end(outcome.files, as_json)
-    found = [row(file) for file in outcome.files] or ([outcome.lost] if outcome.lost is not None else [])
+        return print_end(outcome.files, as_json, outcome.lost)
+    found = [*map(row, outcome.files), *outcome.lost]
     if outcome.multirun:
         print_comparison(found, None, "json" if as_json else "table", explain)
     elif found:  # none, where Hydra showed something of its own
         _print_build(found[0], as_json, explain)
-    return all(record.ok for record in found)
+    return all(record.ok for record in found) and not outcome.lost
 
 
 def _print_build(record: Any, as_json: bool, explain: str | None) -> None:

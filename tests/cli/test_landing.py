@@ -1,5 +1,6 @@
 """Where runs land: a folder of the user's own is never taken away, and only what this run wrote is shown."""
 
+import errno
 import json
 import os
 import signal
@@ -8,6 +9,10 @@ import sys
 import time
 
 import pytest
+
+from archlab import point, summary
+from archlab.cli.app import answer
+from archlab.record import Figure
 
 PAPER = ("bench=none", "verify=false")
 REFUSED = "model.attention.n_kv_heads=3"
@@ -139,6 +144,58 @@ def test_what_was_measured_is_shown_where_its_record_cannot_be_written(shell):
     assert json.loads(ended.stdout)["figures"]["prefill_tok_s"]["value"] > 0
     assert "record.json: cannot be written: File too large" in ended.stderr
     assert "ended early" not in ended.stderr
+
+
+@pytest.fixture
+def full(tmp_path, monkeypatch):
+    """A clock that gives 7 tok/s a layer, and a disk with room for the records of so many points."""
+    run, write = point.run_point, point.write_atomically
+
+    def timed(config, overrides, typed, on_progress, on_figures):
+        record = run({**config, "bench": {"phases": []}, "verify": False}, overrides, typed)
+        figures = {"prefill_tok_s": Figure(7.0 * record.composition["n_layers"], "tok/s", "measured", "a clock")}
+        on_figures(figures)
+        record.figures |= figures
+        return record
+
+    def full(room):
+        def written(path, *rest):
+            if int(path.parent.name) >= room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            return write(path, *rest)
+
+        monkeypatch.setattr(point, "write_atomically", written)
+
+    monkeypatch.setattr(point, "run_point", timed)
+    monkeypatch.chdir(tmp_path)
+    return full
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("sweeper", "tries"), [("grid", 3), ("optuna", 1), pytest.param("basic", 3, marks=pytest.mark.slow)]
+)
+def test_what_a_sweep_measured_is_shown_where_a_record_cannot_be_written(
+    sweeper, tries, room, full, monkeypatch, capsys
+):
+    """A search ends at the first point without a record, for it could not go on from there."""
+    if sweeper == "optuna":
+        pytest.importorskip("optuna")
+    full(room)
+    monkeypatch.setattr(summary, "MOST_ROWS", 1)  # two that have a record are told of in short
+    sweep = ["build", "-m", f"hydra/sweeper={sweeper}", "model.n_layers=1,2,3"]
+    rates = {7.0: "7.000", 14.0: "14.00", 21.0: "21.00"}
+    measured = [*rates][: min(3, room + tries)]
+    assert answer([*sweep, "hydra.sweep.dir=a", "--json"]) == 1
+    printed = capsys.readouterr()
+    points = json.loads(printed.out)["points"]
+    assert [made["figures"]["prefill_tok_s"]["value"] for made in points] == measured
+    assert "cannot be written: No space left on device" in printed.err
+    without = f"{3 - room} point{'s' if room < 2 else ''} without a record; archlab resume"
+    assert (without in printed.err) == (sweeper != "basic" and room > 0)
+    assert answer([*sweep, "hydra.sweep.dir=b"]) == 1
+    shown = capsys.readouterr().out
+    assert all(rates[rate] in shown for rate in measured[room:])
 
 
 @pytest.mark.slow
