@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import stalls
 
 from archlab import point, summary
 from archlab.cli.app import answer
@@ -201,17 +202,11 @@ def test_what_a_sweep_measured_is_shown_where_a_record_cannot_be_written(
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_an_end_from_outside_keeps_the_phases_that_were_finished(shell, end):
-    """Decoding would take for ever; the prefill before it is printed and in the record."""
-    command = [sys.executable, "-m", "archlab", "build", "model=gqa", "model.d_model=32", "model.n_layers=1"]
-    command += ["model.vocab_size=61", "workload.prompt=8", "workload.new=200000", "bench.phases=[prefill,decode]"]
-    command += ["bench.seconds=600", "bench.max_repeats=3", "bench.ceilings=false", "--json"]
-    process = subprocess.Popen(
-        command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    time.sleep(20)
-    os.killpg(process.pid, end)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + end, err
+    """Decoding stands still; the prefill before it is printed and in the record."""
+    stalls.install(shell)
+    timed = ("build", "model=gqa", *stalls.MODEL, *stalls.TIMED, "model/ffn=stalls", "--json")
+    code, out, err = stalls.interrupted(shell, *timed, end=end)
+    assert code == 128 + end, err
     found = json.loads(out)
     assert found["status"] == "failed"
     assert found["reason"] == "interrupted before all was timed"
