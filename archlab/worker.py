@@ -30,6 +30,7 @@ from archlab.plugins import load_again
 from archlab.request import Request, read_request
 from archlab.verify import Verified, verify
 from archlab.warmup import import_torch
+from archlab.workload import BenchOptions
 
 Tell = Callable[..., None]
 
@@ -77,29 +78,32 @@ def do(job: Mapping[str, Any], tell: Tell, answer: Callable[[], str]) -> None:
     """
     load_again(job["plugins"])
     request = read_request(job["config"], job["typed"])
-    spec, options = request.spec, replace(request.bench, phases=tuple(job["phases"]))
+    options = replace(request.bench, phases=tuple(job["phases"]))
     if job["check"]:  # the first of a point's children: later ones know more
-        tell(needs=at_least(options.phases, options.timed(spec), request.workload, request.run.device))
+        spec, device = options.timed(request.spec), request.run.device
+        tell(needs=at_least(options.phases, spec, request.workload, device))
     recomputes = request.workload.recompute != "none"
     import_torch(*(["torch._dynamo"] if recomputes else []))  # a checkpoint's first use imports it
     if job["check"]:
-        tell(notes=check_weights(request))
-        found = self_check(request)
-        tell(checks=found.checks, notes=found.notes)
-    from archlab.bench import run as bench
+        _check(request, tell)
+    listener = InTurns(tell, answer) if job["turns"] else Telling(tell)
+    tell(environment=_time(request, options, listener), done=True)
 
-    run = request.run
-    environment = bench.run(
-        spec,
-        request.workload,
-        options,
-        run.device,
-        run.seed,
-        run.weights,
-        request.hardware,
-        InTurns(tell, answer) if job["turns"] else Telling(tell),
-    )[1]
-    tell(environment=environment, done=True)
+
+def _check(request: Request, tell: Tell) -> None:
+    """Tell of the weights, then of the self-check. Imports torch."""
+    tell(notes=check_weights(request))
+    found = self_check(request)
+    tell(checks=found.checks, notes=found.notes)
+
+
+def _time(request: Request, options: BenchOptions, listener: Listener) -> dict[str, Any]:
+    """Have the clock run; what its figures hold for. Imports torch."""
+    from archlab.bench.run import run
+
+    how, workload = request.run, request.workload
+    _, environment = run(request.spec, workload, options, how.device, how.seed, how.weights, request.hardware, listener)
+    return environment
 
 
 class Telling(Listener):

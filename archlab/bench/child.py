@@ -28,6 +28,9 @@ from archlab.workload import PHASES
 
 Progress = Callable[[str, float], None]
 Event = dict[str, Any]
+LAST = frozenset(("done", "lacks"))
+"""What only a child's last event tells."""
+
 T = TypeVar("T")
 
 START = "import sys; sys.path.insert(0, {root!r}); from archlab.worker import main; main()"
@@ -132,37 +135,57 @@ def _run(
     job: Job, phases: Sequence[str], check: bool, clock: Clock, measured: Measured
 ) -> Generator[Turn, bool, Trouble | None]:
     """One child from its start to its end; what ended it early, if anything did."""
-    killed_before = host.oom_kills()
-    root = str(Path(__file__).resolve().parents[2])
-    command = [sys.executable, "-P", "-c", START.format(root=root)]
     asked = {"config": dict(job.config), "typed": sorted(job.typed), "phases": phases, "check": check}
     asked |= {"turns": job.turns, "plugins": list(job.plugins)}
-    done = False
+    killed_before = host.oom_kills()
+    last: Event = {}
+    try:
+        with _process() as child:
+            last = yield from _told(child, asked, clock, measured, job)
+    except TimeoutError:
+        return Trouble("timeout", f"over the time limit of {job.limit:g} s for a point (bench.timeout)")
+    if "done" in last:
+        return None
+    if "lacks" in last:
+        return Trouble("oom", f"out of memory: {last['lacks']}; {_asked(phases, measured)}")
+    counted = host.oom_kills() > killed_before
+    return _trouble(child.returncode, counted, _is_ready(measured), _asked(phases, measured))
+
+
+@contextmanager
+def _process() -> Iterator[subprocess.Popen[str]]:
+    """A child, which is killed at the end: what it still tears down after its last event is of no use.
+
+    A pipe that breaks ends what is done with it, and no more: the child died before it was told all, and its exit code
+    says how.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-P", "-c", START.format(root=root)]
     with (
-        suppress(BrokenPipeError),  # it died before it was told all: its exit code says how
+        suppress(BrokenPipeError),
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8") as child,
     ):
         try:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            print(json.dumps(asked), file=child.stdin, flush=True)
-            for event in _events(child.stdout, clock):
-                if "turn" in event:
-                    with clock.stopped():
-                        go = yield Turn(*event["turn"])
-                    print("go" if go else "enough", file=child.stdin, flush=True)
-                _take(event, measured, job)
-                done = "done" in event
-                if "lacks" in event:
-                    return Trouble("oom", f"out of memory: {event['lacks']}; {_asked(phases, measured)}")
-        except TimeoutError:
-            return Trouble("timeout", f"over the time limit of {job.limit:g} s for a point (bench.timeout)")
+            yield child
         finally:
-            child.kill()  # after its last event too: what it still tears down is of no use
-    if done:
-        return None
-    counted = host.oom_kills() > killed_before
-    return _trouble(child.returncode, counted, _is_ready(measured), _asked(phases, measured))
+            child.kill()
+
+
+def _told(
+    child: subprocess.Popen[str], asked: Event, clock: Clock, measured: Measured, job: Job
+) -> Generator[Turn, bool, Event]:
+    """Hand a child its job and take all that it tells; the last of it. Raises TimeoutError when no time is left."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    print(json.dumps(asked), file=child.stdin, flush=True)
+    event: Event = {}
+    for event in _events(child.stdout, clock):
+        if "turn" in event:
+            with clock.stopped():
+                go = yield Turn(*event["turn"])
+            print("go" if go else "enough", file=child.stdin, flush=True)
+        _take(event, measured, job)
+    return event
 
 
 def _is_ready(measured: Measured) -> bool:
@@ -182,16 +205,9 @@ def _untimed(phases: Sequence[str], measured: Measured) -> list[str]:
 
 
 def _events(stdout: IO[str], clock: Clock) -> Iterator[Event]:
-    """The child's events until it has told all or has ended. Raises TimeoutError when no time is left."""
+    """The child's events to its last one, or as long as it lives. Raises TimeoutError when no time is left."""
     lines: queue.Queue[str] = queue.Queue()
-
-    def read() -> None:
-        for line in stdout:
-            if line.endswith("\n"):  # else it died while it told of it
-                lines.put(line)
-        lines.put("")
-
-    threading.Thread(target=read, daemon=True).start()
+    threading.Thread(target=_read, args=(stdout, lines), daemon=True).start()
     while True:
         try:
             line = lines.get(timeout=clock.left)
@@ -201,8 +217,16 @@ def _events(stdout: IO[str], clock: Clock) -> Iterator[Event]:
             return
         event = json.loads(line)
         yield event
-        if "done" in event:
+        if not LAST.isdisjoint(event):
             return
+
+
+def _read(stdout: IO[str], lines: queue.Queue[str]) -> None:
+    """Put down each whole line; an empty one at the end."""
+    for line in stdout:
+        if line.endswith("\n"):  # else it died while it told of it
+            lines.put(line)
+    lines.put("")
 
 
 def _take(event: Event, measured: Measured, job: Job) -> None:
