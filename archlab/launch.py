@@ -13,7 +13,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,25 +35,37 @@ if TYPE_CHECKING:
     from archlab.record import Record
 
 log = logging.getLogger("archlab")
-_landings: list[Landing] = []
-_ended: list[Exception] = []
-"""What ended a single run: raised in a job, Hydra would print a line of its own about it first."""
-_lost: list[Record] = []
-"""Of points that were measured in this process, where they could not be written."""
+
+
+@dataclass
+class _Noticed:
+    """What Hydra's callback and its task, neither of which hands anything back, notice of a launch in this process.
+
+    ended: what ended a single run: raised in a job, Hydra would print a line of its own about it first. lost: of
+    points that were measured in this process, the records that could not be written.
+    """
+
+    landing: Landing | None = None
+    ended: Exception | None = None
+    lost: list[Record] = field(default_factory=list)
+
+
+_launched = _Noticed()
+"""Of the launch that is under way."""
 
 
 class FolderCallback:
     """Hydra calls it in this process before the first job: where will the output land?"""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        _landings.append(Landing.at(Path(config.hydra.run.dir), multirun=False))
+        _launched.landing = Landing.at(Path(config.hydra.run.dir), multirun=False)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         folder, goes_on = Path(config.hydra.sweep.dir).absolute(), bool(config.hydra.sweeper.get("resume"))
         try:
             if not goes_on and (folder / plan.FILE).exists():  # whichever sweeper it is that would write over it
                 raise _Stopped(plan.taken(folder))
-            _landings.append(Landing.at(folder, multirun=True, goes_on=goes_on))
+            _launched.landing = Landing.at(folder, multirun=True, goes_on=goes_on)
         except OSError as error:
             raise _Stopped(RequestError(f"{folder}: cannot be read: {error.strerror}")) from error
 
@@ -127,35 +139,40 @@ def launch(arguments: Sequence[str], extra: Sequence[str] = (), debug: bool = Fa
 
     Raises RequestError, and then nothing is left; or what Hydra raised, where no point left a record.
     """
+    global _launched
     flags, overrides = split(arguments)
     argv = [*flags, *one_search_path([*extra, *normalise(overrides)])]
-    _landings.clear()
-    _ended.clear()
-    _lost.clear()
-    problem: BaseException | None = None
+    _launched = _Noticed()
     with noticed() as interrupts:
         try:
-            with _writable(), hydra_errors(), _own_stdout(arguments):
-                _call_hydra(argv, debug, quiet)
-                if _ended:
-                    raise _ended[0]
-        except _Stopped as stopped:
-            problem = stopped.error
-        except (KeyboardInterrupt, Exception) as error:
-            problem = error
+            problem = _run(argv, arguments, debug, quiet)
         finally:
-            for landing in _landings:
-                landing.tidy()
+            if _launched.landing is not None:
+                _launched.landing.tidy()
     if interrupts or isinstance(problem, KeyboardInterrupt):  # some of Hydra's code turns it into another error
         return _outcome(True, None)
     return _outcome(False, problem)
 
 
+def _run(argv: Sequence[str], arguments: Sequence[str], debug: bool, quiet: bool) -> BaseException | None:
+    """Run Hydra to its end; what ended it early, if anything did."""
+    try:
+        with _writable(), hydra_errors(), _own_stdout(arguments):
+            _call_hydra(argv, debug, quiet)
+            if _launched.ended is not None:
+                raise _launched.ended
+    except _Stopped as stopped:
+        return stopped.error
+    except (KeyboardInterrupt, Exception) as error:
+        return error
+    return None
+
+
 def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     """What there is to show; an end without any record is raised instead."""
-    landing = _landings[-1] if _landings else None
+    landing, lost = _launched.landing, _launched.lost
     found = landing.files() if landing is not None else []
-    nothing = not found and not _lost
+    nothing = not found and not lost
     if nothing and interrupted:
         raise Interrupted("interrupted before anything was finished")
     if nothing and problem is not None:
@@ -167,7 +184,7 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
     said = str(problem) if isinstance(problem, ArchlabError) else f"{type(problem).__name__}: {problem}"
     ended = said if problem else None
     left = landing.missing(), landing.has_plan
-    return Outcome(found, landing.folder, landing.multirun, *left, interrupted, ended, [*_lost])
+    return Outcome(found, landing.folder, landing.multirun, *left, interrupted, ended, lost)
 
 
 @contextlib.contextmanager
@@ -177,7 +194,7 @@ def _writable() -> Iterator[None]:
     except BrokenPipeError:  # whoever read what Hydra printed has seen enough
         raise
     except OSError as error:
-        where = error.filename or (_landings[-1].folder if _landings else "the output folder")
+        where = error.filename or (_launched.landing.folder if _launched.landing else "the output folder")
         what = "read or written" if isinstance(error, PermissionError) else "written"
         raise RequestError(f"{where}: cannot be {what}: {error.strerror}") from error
 
@@ -271,9 +288,9 @@ def _run_alone(config: DictConfig, overrides: Sequence[str], folder: Path) -> fl
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
         with of_phases() as on_progress:
-            return objective(kept_point(plain, overrides, folder, on_progress=on_progress, on_lost=_lost.append))
+            return objective(kept_point(plain, overrides, folder, on_progress=on_progress, on_lost=_launched.lost.append))
     except Exception as error:
-        _ended.append(error)
+        _launched.ended = error
         return math.nan
 
 
@@ -292,7 +309,7 @@ def _run_of_sweep(
         record = invalid_point({}, overrides, error)
         save(record, folder)
     else:
-        record = leave_record(plain, overrides, folder, on_lost=_lost.append)
+        record = leave_record(plain, overrides, folder, on_lost=_launched.lost.append)
     because = f" ({record.reason})" if record.reason else ""
     if not is_quiet():
         log.info("%s %s: %s%s", number, unescaped(" ".join(overrides)), record.status, because)
