@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from archlab import plan, plugins
 from archlab.compose import store_choices
-from archlab.errors import ArchlabError, RequestError, is_folder
+from archlab.errors import ArchlabError, RequestError, in_short, is_folder
 from archlab.hydra_errors import hydra_errors
 from archlab.interrupt import exit_code, noticed
 from archlab.landing import Landing
@@ -181,8 +181,7 @@ def _outcome(interrupted: bool, problem: BaseException | None) -> Outcome:
         return Outcome([], None, False)
     if nothing and landing.multirun:
         raise ArchlabError(f"no point left a record in {landing.folder}: can the workers write into that folder?")
-    said = str(problem) if isinstance(problem, ArchlabError) else f"{type(problem).__name__}: {problem}"
-    ended = said if problem else None
+    ended = None if problem is None else str(problem) if isinstance(problem, ArchlabError) else in_short(problem)
     left = landing.missing(), landing.has_plan
     return Outcome(found, landing.folder, landing.multirun, *left, interrupted, ended, lost)
 

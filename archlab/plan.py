@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from archlab import record as records
-from archlab.errors import RequestError
+from archlab.errors import RequestError, in_short
 from archlab.frozen import Frozen, values_of
 from archlab.record import Record, clear_unfinished, write_atomically
 from archlab.units import counted, first_few
@@ -142,7 +142,7 @@ def read(folder: Path) -> Plan:
     except OSError as error:
         raise RequestError(f"{file}: no sweep's plan can be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError) as error:
-        raise RequestError(f"{file}: is no plan of a sweep: {type(error).__name__}: {error}") from None
+        raise RequestError(f"{file}: is no plan of a sweep: {in_short(error)}") from None
     return Plan(asked, tuple(points))
 
 

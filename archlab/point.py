@@ -19,7 +19,7 @@ from archlab.bench.figures import Figures
 from archlab.bench.needs import lacks_memory
 from archlab.cost.kv import kv_cache
 from archlab.decoder.describe import composition
-from archlab.errors import RequestError
+from archlab.errors import RequestError, in_short
 from archlab.overrides import typed_keys
 from archlab.plugins import described, named
 from archlab.record import Figure, Record, full_name, write_atomically
@@ -70,7 +70,7 @@ def point_in_turns(
         raise
     except Exception as error:
         record.status = "oom" if lacks_memory(error) else "failed"
-        record.reason = " ".join(f"{type(error).__name__}: {error}".split())
+        record.reason = in_short(error)
         record.notes += [traceback.format_exc()] if DEBUG in os.environ else []
     return record
 

@@ -201,19 +201,25 @@ def test_ctrl_c_keeps_the_ratios_of_the_processes_that_ended(started: list[Any],
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
+    ("error", "status", "reason"),
     [
-        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "oom"),
-        (MemoryError(), "oom"),
-        (ImportError("libgomp.so.1: cannot open shared object file"), "failed"),
+        (
+            ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+            "oom",
+            "ImportError: libtorch_cpu.so: failed to map segment from shared object",
+        ),
+        (MemoryError(), "oom", "MemoryError"),
+        (ImportError("libgomp.so.1: not there"), "failed", "ImportError: libgomp.so.1: not there"),
+        (RuntimeError("not\nhere\nException raised from a at b.cpp:1"), "failed", "RuntimeError: not here"),
     ],
 )
 def test_a_point_that_is_only_checked_and_has_no_room_for_it_is_out_of_memory(
-    error: Exception, status: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, status: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def import_torch() -> None:
         raise error
 
     monkeypatch.setattr(point, "import_torch", import_torch)
     config = {**asked([1])[0].config, "bench": {"phases": []}, "verify": True}
-    assert point.run_point(config, [], ()).status == status
+    record = point.run_point(config, [], ())
+    assert (record.status, record.reason) == (status, reason)
