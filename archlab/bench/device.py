@@ -11,7 +11,6 @@ import os
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -256,8 +255,12 @@ def machine(device: Device, dtype: str) -> dict[str, Any]:
 
 
 def environment(device: Device, dtype: str, busy: host.Busy) -> dict[str, Any]:
-    """The machine, and its state by the end. busy: started before the figures. `warning`: why not to trust them."""
+    """The machine, and its state by the end. busy: started before the figures.
+
+    `warning`: why not to trust them, in a line; `warnings`: the same by reason, each with how and how much of it.
+    """
     elsewhere, strangers = busy.elsewhere(), device.strangers()
+    warned = _warnings(device, dtype, elsewhere, busy.cpus, strangers)
     load = [round(average, 2) for average in os.getloadavg()] if hasattr(os, "getloadavg") else None
     return {
         **machine(device, dtype),
@@ -267,15 +270,18 @@ def environment(device: Device, dtype: str, busy: host.Busy) -> dict[str, Any]:
         "load_average": load,
         "cpus_used_elsewhere": round(elsewhere, 2),
         "processes_on_device": strangers,
-        "warning": "; ".join(_warnings(device, dtype, elsewhere, busy.cpus, strangers)) or None,
+        "warning": "; ".join(f"{reason}: {how}" for reason, (how, _) in warned.items()) or None,
+        "warnings": warned or None,
     }
 
 
-def _warnings(device: Device, dtype: str, elsewhere: float, cpus: int, strangers: int) -> Iterator[str]:
-    """What speaks against the figures."""
+def _warnings(device: Device, dtype: str, elsewhere: float, cpus: int, strangers: int) -> dict[str, tuple[str, float]]:
+    """What speaks against the figures: by reason, how, and how much of it; 0 where it is all or nothing."""
+    found = {}
     if elsewhere > host.LOADED * cpus:
-        yield f"the machine was loaded: other processes used {elsewhere:.1f} of its {cpus} CPUs"
+        found["the machine was loaded"] = f"other processes used {elsewhere:.1f} of its {cpus} CPUs", elsewhere
     if strangers:
-        yield f"{device.name} was shared: {strangers} other processes have memory there"
+        found[f"{device.name} was shared"] = f"{strangers} other processes have memory there", strangers
     if not device.supports(dtype):
-        yield f"{device.name} has no {dtype} arithmetic: torch emulates it, many times slower than fp32"
+        found[f"{device.name} has no {dtype} arithmetic"] = "torch emulates it, many times slower than fp32", 0
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -306,23 +305,17 @@ def _notes(pairs: Sequence[tuple[Point, Record]]) -> list[str]:
 
 def _warnings(pairs: Sequence[tuple[Point, Record]]) -> Iterator[str]:
     """Why not to trust the clock: each reason once, as it is where it weighs most, and the points that it holds for."""
-    found: dict[str, list[tuple[str, Point]]] = {}
+    found: dict[str, list[tuple[float, str, Point]]] = {}
     for point, record in pairs:
-        for said in filter(None, (record.environment.get("warning") or "").split("; ")):
-            found.setdefault(said.partition(": ")[0], []).append((said, point))
+        for reason, (how, amount) in (record.environment.get("warnings") or {}).items():
+            found.setdefault(reason, []).append((amount, how, point))
     names = _labels([point for point, _ in pairs])
-    for held in found.values():
-        said = max((said for said, _ in held), key=_amount)
-        at = "; ".join(point.called(names) for _, point in held)
-        most = "" if len({said for said, _ in held}) == 1 else "at most; "
+    for reason, held in found.items():
+        _, worst, _ = max(held, key=lambda one: one[0])
+        at = "; ".join(point.called(names) for *_, point in held)
+        most = "" if len({how for _, how, _ in held}) == 1 else "at most; "
         which = "at every point" if len(held) == len(pairs) else f"at {len(held)} of {len(pairs)} points: {at}"
-        yield f"{said} ({most}{which})" if len(pairs) > 1 else said
-
-
-def _amount(warning: str) -> float:
-    """The number that a warning tells, 0 without one."""
-    found = re.search(r": .*?(\d+(\.\d+)?)", warning)
-    return float(found[1]) if found else 0.0
+        yield f"{reason}: {worst}" + (f" ({most}{which})" if len(pairs) > 1 else "")
 
 
 def _charts(lines: Sequence[Line], over: str) -> Iterator[Chart]:

@@ -69,8 +69,10 @@ def test_a_loaded_machine_is_warned_of(elsewhere: float, warned: bool, monkeypat
     monkeypatch.setattr(host.Busy, "elsewhere", lambda self: elsewhere)
     busy = host.Busy()
     busy.cpus = 2
-    warning = environment(Cpu(), "fp32", busy)["warning"]
-    assert warning == ("the machine was loaded: other processes used 1.7 of its 2 CPUs" if warned else None)
+    found = environment(Cpu(), "fp32", busy)
+    how = "other processes used 1.7 of its 2 CPUs"
+    assert found["warning"] == (f"the machine was loaded: {how}" if warned else None)
+    assert found["warnings"] == ({"the machine was loaded": (how, 1.7)} if warned else None)
 
 
 def test_an_emulated_dtype_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,8 @@ def timed(point: Point, speed: float, **figures: Figure) -> Record:
         ),
         "kv_allocated_bytes": Figure(kept, "B", "measured", ""),
     }
-    environment = {"device": "cpu", "device_name": "a processor", "timed_dtype": "bf16", "warning": "it was loaded"}
+    environment = {"device": "cpu", "device_name": "a processor", "timed_dtype": "bf16"}
+    environment |= {"warnings": {"it was loaded": ["by others", 1.0]}}
     return Record(dict(point.config), [], figures=made | figures, environment=environment)
 
 
@@ -71,7 +72,7 @@ def test_bound_measured_and_fraction_stand_in_one_row_with_the_ceiling_that_bind
     assert memory["kv_allocated"] == memory["kv_predicted"] > 0
     (clock,) = shown["tables"]["clock"]["rows"]
     assert (clock["products"], clock["attention"]) == ("packed", "flash (op)")
-    assert "it was loaded" in shown["notes"]
+    assert "it was loaded: by others" in shown["notes"]
     assert shown["explanations"]["decode_mbu"]["formula"] == "1 GiB / time / 40 GB/s"
 
 
@@ -221,15 +222,19 @@ def test_a_prompt_may_be_as_long_as_the_positions_where_nothing_is_decoded() -> 
 def test_a_warning_is_said_once_with_the_points_that_it_holds_for() -> None:
     found = asked("gqa", batches=[1, 2, 4])
     records = [timed(point, 25.0) for point in found]
-    loads = "the machine was loaded: other processes used {} of its 12 CPUs"
-    slow = "cpu has no bf16 arithmetic: torch emulates it, many times slower than fp32"
-    for record, load in zip(records, (1.5, None, 10.2), strict=True):
-        record.environment["warning"] = slow if load is None else f"{loads.format(load)}; {slow}"
+    slow = {"cpu has no bf16 arithmetic": ["torch emulates it", 0]}
+    for record, load in zip(records, (9.8, None, 10.2), strict=True):  # of texts, 9.8 is the larger
+        loads = {} if load is None else {"the machine was loaded": [f"others used {load} of its 12 CPUs", load]}
+        record.environment["warnings"] = loads | slow
     notes = answer(found, *records)["notes"]
-    assert [note for note in notes if "loaded" in note] == [
-        f"{loads.format(10.2)} (at most; at 2 of 3 points: gqa, batch 1; gqa, batch 4)"
+    (loaded,) = (note for note in notes if "loaded" in note)
+    assert loaded == (
+        "the machine was loaded: others used 10.2 of its 12 CPUs "
+        "(at most; at 2 of 3 points: gqa, batch 1; gqa, batch 4)"
+    )
+    assert [note for note in notes if "emulates" in note] == [
+        "cpu has no bf16 arithmetic: torch emulates it (at every point)"
     ]
-    assert [note for note in notes if "emulates" in note] == [f"{slow} (at every point)"]
 
 
 def test_csv_has_one_column_of_each_name_and_the_rows_own_model() -> None:
