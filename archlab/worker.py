@@ -128,6 +128,8 @@ class Telling(Listener):
 class InTurns(Telling):
     """Asks before each timed run, too."""
 
+    takes_turns = True
+
     def __init__(self, tell: Tell, answer: Callable[[], str]) -> None:
         super().__init__(tell)
         self.answer = answer

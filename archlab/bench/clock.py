@@ -22,6 +22,9 @@ STEADY = 0.05
 PATIENCE = 5
 """To make `min_repeats`, slow runs may take this many times the budget; beyond it fewer are made."""
 
+REFILLED = 1.0
+"""Seconds of a run beyond which it does not matter what it finds in the caches: they are filled in much less."""
+
 MISSES = 20
 """A 95 % interval misses what it is for one time in this many."""
 
@@ -64,6 +67,21 @@ def stopwatch(now: Callable[[], float]) -> Timer:
 def until_enough(stopped: str | None, runs: Sequence[float]) -> bool:
     """The turns of a call that is timed alone: as long as its runs are not enough."""
     return stopped is None
+
+
+def refilled(turn: Turn, call: Call, timer: Timer) -> Turn:
+    """The turns of a call that others run between: each begins with a run that is not timed, and so does not count.
+
+    Whoever ran meanwhile has taken the caches; the run that is timed finds in them what it does where it is alone.
+    """
+
+    def turn_of_its_own(stopped: str | None, runs: Sequence[float]) -> bool:
+        another = turn(stopped, runs)
+        if another and (not runs or runs[-1] <= REFILLED):
+            timer(call)
+        return another
+
+    return turn_of_its_own
 
 
 def measure(

@@ -12,6 +12,9 @@ from archlab.bench.figures import Figures
 class Listener:
     """One that hears nothing and holds nothing back; others override what they want to know."""
 
+    takes_turns = False
+    """Whether others run while a run is held back."""
+
     def needs(self, needed: Mapping[str, int]) -> None:
         """Bytes that phases need, estimated, by phase, before anything is built; without what cannot be said."""
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from archlab.bench import backends
 from archlab.bench.ceilings import Ceilings
-from archlab.bench.clock import Sample, measure
+from archlab.bench.clock import REFILLED, Sample, Turn, measure, refilled
 from archlab.bench.compiled import check_switches, compilations, compile_in_place
 from archlab.bench.device import Device, environment, machine, pick
 from archlab.bench.figures import Figures, Trouble, compiling, missing, room, speeds
@@ -33,6 +33,8 @@ from archlab.units import DTYPE_BYTES, show_bytes
 from archlab.workload import BenchOptions, Workload
 
 T = TypeVar("T")
+
+REFILLING = f"each run of up to {REFILLED:g} s after one that is not timed"
 
 
 def run(
@@ -192,7 +194,9 @@ class Bench:
         self.device.release()
         self.device.reset_peaks()
         progress = functools.partial(self.listener.progress, phase)
-        turn = functools.partial(self.listener.turn, phase)
+        turn: Turn = functools.partial(self.listener.turn, phase)
+        if self.listener.takes_turns:
+            turn = refilled(turn, timed.call, self.device.time)
         compiles = compilations if self.options.compile else int
         sample = measure(timed.call, self.options, self.device.time, progress, turn, compiles)
         peaks = self.device.peaks().items()
@@ -206,6 +210,7 @@ class Bench:
     def _speeds(self, phase: str, timed: Run, sample: Sample, seen: dict[str, str]) -> Figures:
         attention = ", ".join(f"{name} ({evidence})" for name, evidence in seen.items()) or "not seen by the profiler"
         facts = {"products": timed.products} if timed.products else {}
+        facts |= {"in turns": REFILLING} if self.listener.takes_turns else {}
         how = f"{timed.counted}; {self.workload.weight_dtype} on {self.device.name}"
         figures = speeds(phase, timed.tokens, timed.steps, sample, how, facts | {"attention": attention})
         return figures | (compiling(phase, sample) if self.options.compile else {})

@@ -87,8 +87,7 @@ class Ratio(Frozen):
 
     low, high: 10th and 90th percentile of all rounds. interval: the ends of the median's 95 % interval over sittings;
     None of few. processes: of the point, one a sitting. Of rounds, the geometric mean of as many in a row as there are
-    points is meant, in which each began once: of two points, the one that ends a round and begins the next finds all of
-    its data in the caches.
+    points is meant, in which each began once, so that neither its place in a round nor a drift favours a point.
     """
 
     phase: str

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from archlab.bench.clock import PATIENCE, measure, median_half_width, quantile, stopwatch
+from archlab.bench.clock import (
+    PATIENCE,
+    measure,
+    median_half_width,
+    quantile,
+    refilled,
+    stopwatch,
+    until_enough,
+)
 from archlab.bench.figures import compiling
+from archlab.frozen import replace
 from archlab.workload import BenchOptions
 
 LONG = BenchOptions(seconds=10.0, max_repeats=1000, precision=0.01)
@@ -57,6 +68,51 @@ def test_warm_up_goes_on_until_steady() -> None:
     seconds = iter([8.0, 4.0, 2.0, 1.0, *[1.0] * 100])
     sample = measure(lambda: None, BenchOptions(seconds=50.0), lambda call: next(seconds), lambda done: None)
     assert (sample.warmup_runs, sample.warmup, sample.median) == (5, 16.0, 1.0)
+
+
+class Shared:
+    """A pretend processor with room in its caches for one: a run after another's takes a quarter longer."""
+
+    def __init__(self) -> None:
+        self.now, self.holder, self.ran = 0.0, "", 0
+
+    def run(self, name: str, seconds: float = 1.0) -> None:
+        self.now += seconds * (1.0 if self.holder == name else 1.25)
+        self.holder, self.ran = name, self.ran + 1
+
+
+@pytest.mark.parametrize("between", [(), (True,), (True, False)], ids=["alone", "of three", "of two"])
+@pytest.mark.parametrize("repeats", [4, 5])
+def test_a_run_finds_the_same_in_the_caches_whoever_runs_between(between: tuple[bool, ...], repeats: int) -> None:
+    """Of A B C, B C A others run before each of a point's runs, of A B, B A before every second, alone before none."""
+    shared, others = Shared(), itertools.cycle(between or (False,))
+
+    def turn(stopped: str | None, runs: Sequence[float]) -> bool:
+        if next(others):
+            shared.run("another")
+        return until_enough(stopped, runs)
+
+    def call() -> None:
+        shared.run("it")
+
+    timer, options = stopwatch(lambda: shared.now), replace(LONG, max_repeats=repeats)
+    sample = measure(call, options, timer, lambda done: None, refilled(turn, call, timer))
+    assert (sample.p10, sample.median, sample.p90, sample.repeats) == (1.0, 1.0, 1.0, repeats)
+    held_back = measure(call, options, timer, lambda done: None, turn)
+    assert (held_back.p90 == 1.0) is (not any(between))
+
+
+@pytest.mark.parametrize(("seconds", "untimed"), [(1.0, 4), (1.5, 1)])
+def test_what_a_long_run_finds_in_the_caches_does_not_matter(seconds: float, untimed: int) -> None:
+    """It is made twice once, before it is known how long it is."""
+    shared, options = Shared(), replace(LONG, max_repeats=4)
+
+    def call() -> None:
+        shared.run("it", seconds)
+
+    timer = stopwatch(lambda: shared.now)
+    sample = measure(call, options, timer, lambda done: None, refilled(until_enough, call, timer))
+    assert shared.ran == sample.warmup_runs + sample.repeats + untimed
 
 
 def test_warm_up_is_never_less_than_asked(machine: Any) -> None:

@@ -195,6 +195,22 @@ def test_progress_names_each_phase_in_turn(spec: DecoderSpec, workload: Workload
         assert (shares[0], shares[-1], shares) == (0.0, 1.0, sorted(shares))
 
 
+@pytest.mark.parametrize("takes_turns", [False, True])
+def test_between_turns_a_run_is_made_that_is_not_timed(
+    takes_turns: bool, spec: DecoderSpec, workload: Workload, options: BenchOptions, pretend: Any
+) -> None:
+    listener, device, calls = Listener(), pretend(), []
+    listener.takes_turns = takes_turns
+    whole = device.time
+    device.time = lambda call: calls.append(call) or whole(call)
+    options = replace(options, phases=("prefill",), seconds=60.0, precision=1e-9)
+    figure = bench.run(spec, workload, options, device, listener=listener)[0]["prefill_tok_s"]
+    warm = int(re.search(r"after (\d+) to warm up", figure.how)[1])
+    assert figure.repeats == 3
+    assert len(calls) == warm + (6 if takes_turns else 3)
+    assert ("in turns: each run of up to 1 s after one that is not timed" in figure.how) is takes_turns
+
+
 class Busied(Ceilings):
     """Ceilings that are far too low until they are forgotten; the working sets that they are asked for."""
 
