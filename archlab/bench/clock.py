@@ -108,6 +108,11 @@ def measure(
         on_progress(_share(runs, options))
     counts.append(compiles())
     on_progress(1.0)
+    compiled = counts[1] - counts[0], counts[2] - counts[1]
+    return _sample(warm, runs, _stopped(runs, options) or "its turns were over", compiled)
+
+
+def _sample(warm: list[float], runs: list[float], stopped: str, compiled: tuple[int, int]) -> Sample:
     return Sample(
         median=quantile(runs, 0.5),
         p10=quantile(runs, 0.1),
@@ -117,8 +122,8 @@ def measure(
         first=warm[0],
         warmup=sum(warm),
         warmup_runs=len(warm),
-        stopped=_stopped(runs, options) or "its turns were over",
-        compiled=(counts[1] - counts[0], counts[2] - counts[1]),
+        stopped=stopped,
+        compiled=compiled,
     )
 
 

@@ -80,10 +80,7 @@ def decode(decoder: Decoder, workload: Workload, seed: int, graphs: bool = False
         products = _products(decoder, batch)
         cache = _cache(decoder, workload, static=graphs)
 
-        def eager(token: Tensor) -> Tensor:
-            return _likeliest(decoder(token, cache, last_only=True))
-
-        step = GraphedStep(eager, cache) if graphs else eager
+        step = _step(decoder, cache, graphs)
         first = _likeliest(decoder.forward(ids, cache, last_only=True))  # not timed, so that nothing is compiled for it
 
         def call(steps: int = new) -> Tensor:
@@ -199,6 +196,15 @@ def _cache(decoder: Decoder, workload: Workload, static: bool = False) -> KVCach
     """Room for the whole run, so that prefill and decode take the same memory."""
     device = decoder.embedding.weight.device
     return KVCache(decoder.spec, workload.batch, workload.length, workload.cache_dtype, device, static=static)
+
+
+def _step(decoder: Decoder, cache: KVCache, graphs: bool) -> Callable[[Tensor], Tensor]:
+    """From a token of each sequence, [B, 1], to the next. graphs: as a CUDA graph."""
+
+    def eager(token: Tensor) -> Tensor:
+        return _likeliest(decoder(token, cache, last_only=True))
+
+    return GraphedStep(eager, cache) if graphs else eager
 
 
 def _likeliest(logits: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from archlab.frozen import Frozen, derived
 from archlab.record import Figure, Record
 from archlab.report.text import digits
 from archlab.timing.points import Point
+from archlab.timing.rounds import Ratio
 from archlab.timing.run import Timed
 from archlab.workload import PHASES
 
@@ -23,6 +24,20 @@ FORMULAS = (
 ROUNDS = "of the rounds, means of as many in a row as there are points"
 INTERVAL = "the median's 95 % interval over processes; it takes 6 (bench.processes)"
 SPREAD = "10th and 90th percentile of the runs"
+
+RATIO = (
+    Column("ratio", "x", "measured", "how many times as fast as the first, median over processes"),
+    Column("low", "x", "measured", INTERVAL),
+    Column("high", "x", "measured", INTERVAL),
+    Column("p10", "x", "measured", ROUNDS),
+    Column("p90", "x", "measured", ROUNDS),
+    Column("processes", "1", "measured", "new ones of each point, one after another"),
+    Column("rounds", "1", "measured", "in each all ran once, in turn"),
+)
+"""The columns of a ratio."""
+
+MACHINE = ("device_name", "timed_dtype", "torch", "threads", "cpu", "cpu_mhz", "driver", "power_limit_w", "sm_mhz")
+"""What is told of the environment, where it is the same for all."""
 
 
 class Line(Frozen):
@@ -222,25 +237,18 @@ def _ratios(timed: Timed) -> Iterator[Table]:
     if not timed.ratios:
         return
     labels = _labels(timed.points)
-    columns = [
-        *(Column(name) for name in (*labels, "phase")),
-        Column("ratio", "x", "measured", "how many times as fast as the first, median over processes"),
-        Column("low", "x", "measured", INTERVAL),
-        Column("high", "x", "measured", INTERVAL),
-        Column("p10", "x", "measured", ROUNDS),
-        Column("p90", "x", "measured", ROUNDS),
-        Column("processes", "1", "measured", "new ones of each point, one after another"),
-        Column("rounds", "1", "measured", "in each all ran once, in turn"),
-    ]
-    rows = [
-        {label: timed.points[ratio.number].labels[label] for label in labels}
-        | {"phase": ratio.phase, "ratio": ratio.median, "p10": ratio.low, "p90": ratio.high}
-        | dict(zip(("low", "high"), ratio.interval or (None, None), strict=True))
-        | {"processes": ratio.processes, "rounds": ratio.rounds}
-        for ratio in timed.ratios
-    ]
+    columns = [*(Column(name) for name in (*labels, "phase")), *RATIO]
+    named = [{label: timed.points[ratio.number].labels[label] for label in labels} for ratio in timed.ratios]
+    rows = [row | _ratio(ratio) for row, ratio in zip(named, timed.ratios, strict=True)]
     about = "of the first of the same batch and context; above 1 is faster"
     yield Table("ratios", f"Beside {timed.points[0].name}, in turns", columns, rows, about)
+
+
+def _ratio(ratio: Ratio) -> dict[str, Any]:
+    """A ratio's row."""
+    low, high = ratio.interval or (None, None)
+    made = {"phase": ratio.phase, "ratio": ratio.median, "low": low, "high": high, "p10": ratio.low, "p90": ratio.high}
+    return made | {"processes": ratio.processes, "rounds": ratio.rounds}
 
 
 def _without_ratios(timed: Timed) -> Iterator[str]:
@@ -256,16 +264,12 @@ def _kept(timed: Timed) -> list[str]:
 
 
 def _verdict(lines: Sequence[Line]) -> str:
-    best: dict[str, Line] = {}
+    best: dict[str, float] = {}
     for line in lines:
-        if line.rate.value is not None and line.rate.value > (
-            best[line.phase].rate.value or 0 if line.phase in best else 0
-        ):
-            best[line.phase] = line
-    several = len({line.record.created for line in lines}) > 1
-    said = [
-        f"{phase} {'up to ' if several else ''}{digits(line.rate.value or 0)} tok/s" for phase, line in best.items()
-    ]
+        if line.rate.value is not None:
+            best[line.phase] = max(best.get(line.phase, 0.0), line.rate.value)
+    up_to = "up to " if len({line.record.created for line in lines}) > 1 else ""
+    said = [f"{phase} {up_to}{digits(rate)} tok/s" for phase, rate in best.items()]
     return "; ".join(said) or "nothing could be timed"
 
 
@@ -273,21 +277,9 @@ def _assumptions(pairs: Sequence[tuple[Point, Record]]) -> dict[str, Any]:
     """What holds for all points, and the machine."""
     if not pairs:
         return {}
-    same: dict[str, Any] = {}
-    for name in (
-        "device_name",
-        "timed_dtype",
-        "torch",
-        "threads",
-        "cpu",
-        "cpu_mhz",
-        "driver",
-        "power_limit_w",
-        "sm_mhz",
-    ):
-        values = {record.environment.get(name) for _, record in pairs if record.environment}
-        if len(values) == 1 and values != {None}:
-            same[name] = values.pop()
+    told = [record.environment for _, record in pairs if record.environment]
+    values = {name: {environment.get(name) for environment in told} for name in MACHINE}
+    same = {name: found.pop() for name, found in values.items() if len(found) == 1 and found != {None}}
     workload = pairs[0][0].request.workload
     varying = _labels([point for point, _ in pairs])
     fixed = {"batch": workload.batch, "context": workload.prompt, "new": workload.new}
