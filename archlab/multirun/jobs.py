@@ -9,6 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from archlab.overrides import of_task
+from archlab.quotes import quoted
 
 SUBDIR = "hydra.sweep.subdir="
 NUMBER = "${hydra.job.num}"
@@ -26,6 +27,11 @@ def subdir(config: DictConfig) -> Any:
     """The pattern of the points' folders, as it is written."""
     raw: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     return raw["subdir"]
+
+
+def with_subdir(overrides: Sequence[str], folder: str, number: int) -> list[str]:
+    """A job's overrides, and its folder where that is not the number that the launcher gives it."""
+    return [*overrides, *([] if folder == str(number) else [f"{SUBDIR}{quoted(folder)}"])]
 
 
 def without_subdir(overrides: Sequence[str]) -> tuple[list[str], str | None]:

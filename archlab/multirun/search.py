@@ -20,14 +20,13 @@ from archlab.constraints import excesses
 from archlab.errors import ConfigError, RequestError, extra_needed
 from archlab.merit import DIRECTIONS, NO_MERIT, direction, wishes
 from archlab.multirun.checks import MOST_POINTS, check_alike, check_count, whole_setting, written_value
-from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
+from archlab.multirun.jobs import NUMBER, shown, subdir, with_subdir
 from archlab.multirun.launcher import InProcessLauncher
 from archlab.multirun.sweeper import GridSweeper, copy_record
 from archlab.overrides import typed_keys
 from archlab.plan import Point
 from archlab.point import objective, of_sweep
 from archlab.progress import Tally, is_quiet, of_points, say
-from archlab.quotes import quoted
 from archlab.record import FILE, Record, clear_unfinished, full_name
 from archlab.report.text import whole
 from archlab.request import read_request
@@ -139,33 +138,34 @@ class SearchSweeper(GridSweeper):
     def _run(self, trials: Sequence[Trial], seen: dict[str, int]) -> None:
         """Leave a record of each trial: one from before, a copy of an equal trial's, or a new one. seen: by config."""
         left: list[list[str]] = []
-        copies: list[tuple[int, Point]] = []
-        first = trials[0].number
-        for trial in trials:
-            overrides = self._overrides(trial.params)
-            own = tuple(shown(overrides))
-            made = self.composer.point(overrides)
-            config = plans.checksum(made.config, typed_keys(own))
-            copied = seen.setdefault(config, trial.number) if made.plain else trial.number
-            if copied != trial.number:
-                copies.append((trial.number, Point(str(trial.number), own, config, copied)))
-            elif not self._is_done(trial.number, own):
-                clear_unfinished(self.folder / str(trial.number))
-                moved = trial.number != first + len(left)  # the launcher counts from the first
-                left.append([*overrides, *([f"{SUBDIR}{quoted(str(trial.number))}"] if moved else [])])
-        for job in self.launched(left, first) if left else ():
+        points = [self._point(trial, seen) for trial in trials]
+        for trial, point in zip(trials, points, strict=True):
+            if point.copy_of is None and not self._is_done(point):
+                clear_unfinished(self.folder / point.folder)
+                number = trials[0].number + len(left)  # the launcher counts from the first
+                left.append(with_subdir(self._overrides(trial.params), point.folder, number))
+        for job in self.launched(left, trials[0].number) if left else ():
             _ = job.return_value  # raises what ended the job
-        for number, point in copies:
-            copy_record(self.folder / str(point.copy_of), self.folder / str(number), point)
+        for point in points:
+            if point.copy_of is not None:
+                copy_record(self.folder / str(point.copy_of), self.folder / point.folder, point)
+
+    def _point(self, trial: Trial, seen: dict[str, int]) -> Point:
+        """A trial as a point of the sweep. seen: the first trial of each config."""
+        overrides = self._overrides(trial.params)
+        own, made = tuple(shown(overrides)), self.composer.point(overrides)
+        config = plans.checksum(made.config, typed_keys(own))
+        first = seen.setdefault(config, trial.number) if made.plain else trial.number
+        return Point(str(trial.number), own, config, None if first == trial.number else first)
 
     def _overrides(self, drawn: Mapping[str, Any]) -> list[str]:
         return [*self.fixed, *(f"{key}={value}" for key, value in drawn.items())]
 
-    def _is_done(self, number: int, overrides: tuple[str, ...]) -> bool:
+    def _is_done(self, point: Point) -> bool:
         """Whether the record of this very trial is there, of the search that goes on."""
-        file = self.folder / str(number) / FILE
+        file = self.folder / point.folder / FILE
         record = plans.read_record(file) if self.resume and plans.is_done(file) else None
-        return record is not None and tuple(record.overrides) == overrides
+        return record is not None and tuple(record.overrides) == point.overrides
 
     def _say_best(self, study: Study) -> None:
         names = [full_name(name) for name in self._base.get("objective") or ["params"]]

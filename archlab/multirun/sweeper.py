@@ -20,7 +20,7 @@ from archlab import plan as plans
 from archlab.errors import ArchlabError, ConfigError, RequestError
 from archlab.multirun.basic import BasicSweeper
 from archlab.multirun.checks import check_alike, check_count, count, key_of, whole_setting, written_value
-from archlab.multirun.jobs import NUMBER, SUBDIR, shown, subdir
+from archlab.multirun.jobs import NUMBER, shown, subdir, with_subdir
 from archlab.multirun.launcher import InProcessLauncher
 from archlab.multirun.points import Composer
 from archlab.overrides import normalise, typed_keys
@@ -144,8 +144,7 @@ class GridSweeper(BasicSweeper):
             file = self.folder / point.folder / FILE
             if point.copy_of is None and not (self.resume and plans.is_done(file)):
                 clear_unfinished(file.parent)
-                moved = point.folder != str(len(left))  # the launcher would count anew
-                left.append([*overrides, *([f"{SUBDIR}{quoted(point.folder)}"] if moved else [])])
+                left.append(with_subdir(overrides, point.folder, len(left)))  # the launcher counts anew
                 files.append(file)
         chunks = self.split_overrides_to_chunks(left, self.max_batch_size) if left else []
         returned: list[Sequence[JobReturn]] = []
