@@ -287,7 +287,8 @@ def _run_alone(config: DictConfig, overrides: Sequence[str], folder: Path) -> fl
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
         with of_phases() as on_progress:
-            return objective(kept_point(plain, overrides, folder, on_progress=on_progress, on_lost=_launched.lost.append))
+            on_lost = _launched.lost.append
+            return objective(kept_point(plain, overrides, folder, on_progress=on_progress, on_lost=on_lost))
     except Exception as error:
         _launched.ended = error
         return math.nan
