@@ -35,12 +35,12 @@ def full_name(name: str) -> str:
 def no_figure(key: str, name: str, known: Iterable[str], value: Any = None, what: str = "figure") -> ConfigError:
     """The error of a name that no figure has. known: the figures that there are. value: what the name was read from.
 
-    One of a phase that has no figures says that the phase is not timed.
+    One of a phase of which there is no figure at all says that the phase is not timed.
     """
     valid = list(known)
     phase = name.partition("_")[0]
-    rate = full_name(phase)  # a phase is short for its rate
-    untimed = rate == f"{phase}_tok_s" and rate not in valid
+    is_phase = full_name(phase) == f"{phase}_tok_s"  # a phase is short for its rate
+    untimed = is_phase and not any(figure.startswith(phase) for figure in valid)
     problem = f"no {what} {name!r}" + (f": {phase} is not timed" if untimed else "")
     near = None if untimed else nearest(name, valid)
     return ConfigError(key, problem, value=name if value is None else value, valid=valid, nearest=near)

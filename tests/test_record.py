@@ -67,4 +67,5 @@ def test_a_phase_that_is_timed_lacks_only_the_figure() -> None:
         "sort: no figure 'prefill_mfus'; did you mean prefill_mfu?; valid: params, prefill_tok_s, prefill_mfu"
     )
     assert "decode is not timed" in str(no_figure("sort", "decode_mfu", known))
+    assert "did you mean decode.flops?" in str(no_figure("explain", "decode_flops", ["train.flops", "decode.flops"]))
     assert "not timed" not in str(no_figure("sort", "kv_bytes", known))

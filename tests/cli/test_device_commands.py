@@ -59,6 +59,7 @@ def test_a_figure_is_explained(shell):
         (("fit", "gpt2", "hardware=h200", "--batch", "-1"), "-1"),
         (("fit", "gpt2", "hardware=epyc-9654"), "hardware.memory=80GiB"),
         (("fit", "gpt2", "hardware=h200", "--explain", "weight"), "did you mean weights"),
+        (("roofline", "gpt2", "hardware=h200", "--explain", "decode_flops"), "did you mean decode.flops"),
     ],
 )
 def test_a_wrong_request_is_one_message(shell, words, said):
