@@ -312,5 +312,5 @@ def _run_of_sweep(
         record = leave_record(plain, overrides, folder, on_lost=_launched.lost.append)
     because = f" ({record.reason})" if record.reason else ""
     if not is_quiet():
-        log.info("%s %s: %s%s", number, unescaped(" ".join(overrides)), record.status, because)
+        log.info("%s %s: %s%s", number, " ".join(map(unescaped, overrides)), record.status, because)
     return objective(record)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-_ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
+_ESCAPED = re.compile(rf"({_QUOTED.pattern}|\$\{{[^}}]+\}})|\\([\\()\[\]{{}}:=, \t])", re.DOTALL)
+"""What Hydra's grammar takes as it stands, text in quotes and interpolations, or what comes after a backslash."""
 
 
 def is_unicode(text: str) -> bool:
@@ -19,8 +20,11 @@ def quoted(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """Text without the backslashes that Hydra puts before what its grammar reads otherwise: `$\\{seed\\}`."""
-    return _ESCAPED.sub(r"\1", text)
+    """An override without the backslashes that Hydra puts before what its grammar reads otherwise: `$\\{seed\\}`.
+
+    In quotes and in interpolations a backslash is one.
+    """
+    return _ESCAPED.sub(lambda found: found[1] or found[2], text)
 
 
 def unquoted(value: str) -> str:

@@ -105,8 +105,8 @@ class Record:
 
     @property
     def title(self) -> str:
-        """Its model and its overrides, as they were typed."""
-        return unescaped(" ".join((self.name, *self.overrides)))
+        """Its model and its overrides, without the backslashes that Hydra writes."""
+        return " ".join((self.name, *map(unescaped, self.overrides)))
 
     @property
     def ok(self) -> bool:

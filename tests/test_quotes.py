@@ -38,7 +38,7 @@ def test_quotes_are_read_as_hydra_reads_them(mark: str) -> None:
 
 def test_what_is_escaped_outside_of_quotes_is_read_as_hydra_reads_it() -> None:
     """As a sweep writes a text, `${seed}` among them."""
-    parts = ("a", "$", "/", "\\a", *(f"\\{letter}" for letter in "\\()[]{}:=, \t"))
+    parts = ("a", "$", "/", "\\a", "${a\\,b}", *(f"\\{letter}" for letter in "\\()[]{}:=, \t"))
     seen = 0
     for raw in map("".join, itertools.chain.from_iterable(itertools.product(parts, repeat=n) for n in (1, 2, 3))):
         value = read(raw)
@@ -46,6 +46,12 @@ def test_what_is_escaped_outside_of_quotes_is_read_as_hydra_reads_it() -> None:
         assert unquoted(escape_special_characters(value)) == value
         seen += raw != value
     assert seen > 2000
+
+
+def test_what_stands_in_quotes_in_a_list_is_as_hydra_reads_it() -> None:
+    raw = r"[a\,b,'c\\d\,',${e\,f}]"
+    one, two, three = read(raw)
+    assert unquoted(raw) == f"[{one},'{two.text}',{three}]" == r"[a,b,'c\\d\,',${e\,f}]"
 
 
 @pytest.mark.parametrize("value", ["", "7", "null", "gqa", "[1,2]", "{a:1}", "it's", "'a','b'", "'", "'a\\'"])

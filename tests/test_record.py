@@ -61,6 +61,12 @@ def test_an_error_names_the_file_that_was_to_be_written_not_its_temporary(tmp_pa
     assert caught.value.filename == str(tmp_path / "mine.txt")
 
 
+def test_a_title_keeps_what_stands_in_quotes() -> None:
+    """Hydra puts backslashes before what it sweeps over; in quotes, as in a name, they are the user's."""
+    record = Record({"model": {"name": r"a\(b"}}, [r"model.about=one\ $\{seed\}", r"weights='C:\\a\, b'"])
+    assert record.title == r"a\(b model.about=one ${seed} weights='C:\\a\, b'"
+
+
 def test_a_phase_that_is_timed_lacks_only_the_figure() -> None:
     known = ["params", "prefill_tok_s", "prefill_mfu"]
     assert str(no_figure("sort", "prefill_mfus", known)) == (
