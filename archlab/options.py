@@ -87,7 +87,8 @@ class Option(Frozen):
         """The value, checked and converted (an int where a float is meant). Raises ConfigError."""
         value = _coerce(self, value)
         for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, str) and not item.strip() and item != self.default:  # a text that may be empty is that
+            may_be = (self.default, *(self.valid or ()))  # an empty text too, where it stands there
+            if isinstance(item, str) and not item.strip() and item not in may_be:
                 raise ConfigError(self.name, EMPTY, value=item)
             if self.valid is not None and item is not None and item not in self.valid:
                 problem = f"{_show(item)} is not one of its values"

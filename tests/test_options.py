@@ -23,6 +23,7 @@ class Sample(Frozen):
     text: str = option("a")
     texts: tuple[str, ...] = option(("a",))
     empty: str = option("")
+    empty_too: str = option("a", valid=("", "a"))
     ruled: int = option(auto="by a rule")
     needed: int = option(help="give it")
 
@@ -38,6 +39,7 @@ GOOD = {
     "text": ["any", " a "],
     "texts": [[], ["b", "c"]],
     "empty": ["", "a"],
+    "empty_too": ["", "a"],
     "ruled": [None, 5],
 }
 BAD = {
