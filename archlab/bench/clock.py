@@ -73,6 +73,7 @@ def refilled(turn: Turn, call: Call, timer: Timer) -> Turn:
     """The turns of a call that others run between: each begins with a run that is not timed, and so does not count.
 
     Whoever ran meanwhile has taken the caches; the run that is timed finds in them what it does where it is alone.
+    Once a run has taken more than `REFILLED`, it is the only one of its turn.
     """
 
     def turn_of_its_own(stopped: str | None, runs: Sequence[float]) -> bool:
