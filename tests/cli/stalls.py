@@ -47,7 +47,8 @@ def interrupted(shell, *arguments, end=signal.SIGINT):
     while not (shell.folder / "stalled").exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.05)
     time.sleep(0.5)  # what was told before is heard
-    os.killpg(process.pid, end)
+    if process.poll() is None:
+        os.killpg(process.pid, end)
     out, err = process.communicate(timeout=60)
     (shell.folder / "stalled").unlink(missing_ok=True)
     return process.returncode, out, err
