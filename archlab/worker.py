@@ -41,7 +41,7 @@ def main() -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler tells of its start and stop
     events = stdout.keep()
     job = json.loads(sys.stdin.readline())
-    said: queue.Queue[str] = queue.Queue()
+    said: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_end_with_the_parent, args=(sys.stdin, said), daemon=True).start()
     try:
         do(job, _teller(events), said.get)
@@ -53,7 +53,7 @@ def main() -> None:
         _teller(events)(lacks=in_short(error))
 
 
-def _end_with_the_parent(stdin: TextIO, said: queue.Queue[str]) -> None:
+def _end_with_the_parent(stdin: TextIO, said: queue.SimpleQueue[str]) -> None:
     for line in stdin:
         said.put(line.strip())
     os._exit(1)

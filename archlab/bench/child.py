@@ -205,8 +205,11 @@ def _untimed(phases: Sequence[str], measured: Measured) -> list[str]:
 
 
 def _events(stdout: IO[str], clock: Clock) -> Iterator[Event]:
-    """The child's events to its last one, or as long as it lives. Raises TimeoutError when no time is left."""
-    lines: queue.Queue[str] = queue.Queue()
+    """The child's events to its last one, or as long as it lives. Raises TimeoutError when no time is left.
+
+    In a `SimpleQueue`, as Ctrl-C in the `get` of a `Queue` may come as a RuntimeError of the lock that it waits for.
+    """
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(stdout, lines), daemon=True).start()
     while True:
         try:
@@ -221,7 +224,7 @@ def _events(stdout: IO[str], clock: Clock) -> Iterator[Event]:
             return
 
 
-def _read(stdout: IO[str], lines: queue.Queue[str]) -> None:
+def _read(stdout: IO[str], lines: queue.SimpleQueue[str]) -> None:
     """Put down each whole line; an empty one at the end."""
     for line in stdout:
         if line.endswith("\n"):  # else it died while it told of it

@@ -156,8 +156,8 @@ def test_an_end_from_outside_keeps_what_was_finished_and_leaves_no_process(shell
         time.sleep(0.2)
     time.sleep(5)
     send(running.pid, end)
-    out, _ = running.communicate(timeout=60)
-    assert running.returncode == 128 + end
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 128 + end, err
     assert len(json.loads(out)["tables"]["throughput"]["rows"]) == 1
     assert len([file for file in shell.left() if file.endswith("record.json")]) == 1
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
