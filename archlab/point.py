@@ -70,7 +70,7 @@ def point_in_turns(
         raise
     except Exception as error:
         record.status = "oom" if lacks_memory(error) else "failed"
-        record.reason = in_short(error)
+        record.reason = in_short(error, most=1000)
         record.notes += [traceback.format_exc()] if DEBUG in os.environ else []
     return record
 
