@@ -7,11 +7,11 @@ a new one. A child that goes past the point's time limit is ended, and the phase
 from __future__ import annotations
 
 import json
-import queue
+import os
+import selectors
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +30,9 @@ Progress = Callable[[str, float], None]
 Event = dict[str, Any]
 LAST = frozenset(("done", "lacks"))
 """What only a child's last event tells."""
+
+CHUNK = 1 << 16
+"""Bytes that are read from a child at once."""
 
 T = TypeVar("T")
 
@@ -205,31 +208,29 @@ def _untimed(phases: Sequence[str], measured: Measured) -> list[str]:
 
 
 def _events(stdout: IO[str], clock: Clock) -> Iterator[Event]:
-    """The child's events to its last one, or as long as it lives. Raises TimeoutError when no time is left.
-
-    In a `SimpleQueue`, as Ctrl-C in the `get` of a `Queue` may come as a RuntimeError of the lock that it waits for.
-    """
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(stdout, lines), daemon=True).start()
-    while True:
-        try:
-            line = lines.get(timeout=clock.left)
-        except queue.Empty:
-            raise TimeoutError from None
-        if not line:
-            return
+    """The child's events to its last one, or as long as it lives. Raises TimeoutError when no time is left."""
+    for line in _lines(stdout, clock):
         event = json.loads(line)
         yield event
         if not LAST.isdisjoint(event):
             return
 
 
-def _read(stdout: IO[str], lines: queue.SimpleQueue[str]) -> None:
-    """Put down each whole line; an empty one at the end."""
-    for line in stdout:
-        if line.endswith("\n"):  # else it died while it told of it
-            lines.put(line)
-    lines.put("")
+def _lines(stdout: IO[str], clock: Clock) -> Iterator[bytes]:
+    """Whole lines as they come; half of one is of a child that died while it told of it. Raises TimeoutError.
+
+    No thread reads them: in what threads wait for each other by, Ctrl-C may be lost or come as an error of a lock.
+    """
+    rest, pipe = b"", stdout.fileno()
+    with selectors.DefaultSelector() as ready:
+        ready.register(pipe, selectors.EVENT_READ)
+        while ready.select(clock.left):
+            read = os.read(pipe, CHUNK)
+            if not read:
+                return
+            *lines, rest = (rest + read).split(b"\n")
+            yield from lines
+    raise TimeoutError
 
 
 def _take(event: Event, measured: Measured, job: Job) -> None:
