@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -81,3 +82,26 @@ def test_who_leaves_it_to_another_ends_all_the_same_where_that_does_not_come() -
     ended = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True, timeout=20)
     assert (ended.stdout, ended.stderr) == ("went on\n", "")
     assert ended.returncode == -signal.SIGTERM
+
+
+ASKED = """
+import os, signal, sys
+from archlab.cli.app import main
+from archlab.timing import points
+
+def told(asked):
+    os.kill(os.getpid(), getattr(signal, os.environ["END"]))
+
+points.points = told
+sys.argv[1:] = ["bench", "gqa"]
+main()
+"""
+
+
+@pytest.mark.parametrize(("end", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_command_that_had_nothing_yet_ends_with_its_signal(end: str, code: int) -> None:
+    """Typer says 130 of each."""
+    command = [sys.executable, "-c", ASKED]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "END": end})
+    assert (ended.returncode, ended.stdout) == (code, ""), ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -36,8 +36,14 @@ CHUNK = 1 << 16
 
 T = TypeVar("T")
 
-START = "import sys; sys.path.insert(0, {root!r}); from archlab.worker import main; main()"
-"""The child runs this package, whichever way the parent found it; `-P` keeps the working folder out of its path."""
+START = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "sys.path.insert(0, {root!r}); from archlab.worker import main; main()"
+)
+"""The child runs this package, whichever way the parent found it; `-P` keeps the working folder out of its path.
+
+Ctrl-C is the parent's, who ends it: it would stop the child in the middle of what it imports.
+"""
 
 
 class Turn(Frozen):

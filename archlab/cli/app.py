@@ -52,6 +52,9 @@ COMMANDS = {
 """Each command and the module of this folder that holds it, in the order of the help."""
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 """What is wrong with a path that was named, wherever it is found out."""
+CTRL_C = 130
+"""What Typer makes of every KeyboardInterrupt, whichever signal it was."""
+
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -114,7 +117,8 @@ def answer(arguments: list[str]) -> int:
 
     def call() -> Any:
         _refuse_empty(arguments)
-        return app(args=arguments, prog_name="archlab", standalone_mode=False)
+        code = app(args=arguments, prog_name="archlab", standalone_mode=False)
+        return exit_code() if code == CTRL_C else code
 
     return run(call, arguments)
 

@@ -14,6 +14,7 @@ from archlab.report.text import digits
 from archlab.timing.points import Point
 from archlab.timing.rounds import Ratio
 from archlab.timing.run import Timed
+from archlab.units import counted
 from archlab.workload import PHASES
 
 FORMULAS = (
@@ -78,7 +79,7 @@ def document(timed: Timed) -> Document:
         verdict=_verdict(lines),
         assumptions=_assumptions(pairs),
         charts=[*_charts(lines, "batch"), *_charts(lines, "context")],
-        notes=[*_notes(pairs), *_warnings(pairs), *_without_ratios(timed), *FORMULAS, *_kept(timed)],
+        notes=[*_notes(pairs), *_warnings(pairs), *_without_ratios(timed), *FORMULAS, *_end(timed)],
         explanations=[*_explanations(pairs)],
     )
 
@@ -259,8 +260,13 @@ def _without_ratios(timed: Timed) -> Iterator[str]:
         yield f"no ratios: {why} {timed.points[0].name}"
 
 
-def _kept(timed: Timed) -> list[str]:
-    return [f"records: {timed.folder}"] if timed.kept else []
+def _end(timed: Timed) -> Iterator[str]:
+    """What was left undone, and where the records are."""
+    if timed.interrupted:
+        left = len(timed.points) - len(timed.records)
+        yield "interrupted" + (f": {left} of {counted(len(timed.points), 'point')} not timed" if left else "")
+    if timed.kept:
+        yield f"records: {timed.folder}"
 
 
 def _verdict(lines: Sequence[Line]) -> str:

@@ -307,6 +307,16 @@ def test_no_child_outlives_its_parent(config: dict[str, Any], how: signal.Signal
     assert not _alive(pid)
 
 
+def test_ctrl_c_while_a_child_imports_is_left_to_its_parent(tmp_path: Path) -> None:
+    package = tmp_path / "archlab"
+    package.mkdir()
+    (package / "__init__.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    (package / "worker.py").write_text("def main():\n    print('went on')\n")
+    command = [sys.executable, "-P", "-c", child.START.format(root=str(tmp_path))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("went on\n", "", 0)
+
+
 INTERRUPTED = """
 import collections, os, random, signal, sys
 from archlab.bench import child

@@ -244,3 +244,20 @@ def test_csv_has_one_column_of_each_name_and_the_rows_own_model() -> None:
     assert len(set(head)) == len(head)
     speeds = {row[0]: float(row[head.index("tok_s")]) for row in rows if row[1] == "throughput"}
     assert speeds == {"gqa": 25.0, "gqa model.n_layers=2": 50.0}
+
+
+@pytest.mark.parametrize(
+    ("finished", "said"), [(0, "interrupted: 2 of 2 points not timed"), (1, "interrupted: 1 of 2 points not timed")]
+)
+def test_that_it_was_interrupted_is_told_with_what_is_left(finished: int, said: str) -> None:
+    found = asked("gqa", "minimind")
+    records = {number: timed(found[number], 25.0) for number in range(finished)}
+    ended = Timed(found, records, [], Path("outputs/x"), interrupted=True)
+    assert said in document(ended).notes
+    assert not any("interrupted" in note for note in document(Timed(found, records, [], Path("outputs/x"))).notes)
+
+
+def test_where_each_point_has_something_only_the_interruption_is_told() -> None:
+    found = asked("gqa")
+    ended = Timed(found, {0: timed(found[0], 25.0)}, [], Path("outputs/x"), interrupted=True)
+    assert "interrupted" in document(ended).notes
