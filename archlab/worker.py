@@ -40,7 +40,10 @@ def main() -> None:
     leave_ends()  # the parent is told too, and ends this process
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler tells of its start and stop
     events = stdout.keep()
-    job = json.loads(sys.stdin.readline())
+    asked = sys.stdin.readline()
+    if not asked:  # the parent was interrupted before it could ask
+        return
+    job = json.loads(asked)
     said: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_end_with_the_parent, args=(sys.stdin, said), daemon=True).start()
     try:

@@ -42,7 +42,7 @@ START = (
 )
 """The child runs this package, whichever way the parent found it; `-P` keeps the working folder out of its path.
 
-Ctrl-C is the parent's, who ends it: it would stop the child in the middle of what it imports.
+Ctrl-C is the parent's, who ends it: before the child can import `leave_ends`, it would stop it in an import.
 """
 
 

@@ -317,6 +317,12 @@ def test_ctrl_c_while_a_child_imports_is_left_to_its_parent(tmp_path: Path) -> N
     assert (done.stdout, done.stderr, done.returncode) == ("went on\n", "", 0)
 
 
+def test_a_child_whose_parent_was_interrupted_before_it_asked_says_nothing() -> None:
+    command = [sys.executable, "-P", "-c", child.START.format(root=str(Path(child.__file__).parents[2]))]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
 INTERRUPTED = """
 import collections, os, random, signal, sys
 from archlab.bench import child
